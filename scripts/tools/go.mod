@@ -1,0 +1,4 @@
+module github.com/sampan-io/sampan/scripts/tools
+
+go 1.27.0
+

@@ -1,0 +1,23 @@
+// Package scheme holds the API types that the server knows and their codecs.
+package scheme
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+)
+
+// Scheme has every type of k8s.io/api. The server works on the versioned types
+// directly; there are no internal versions. It is filled once, below, and only
+// read afterwards.
+var Scheme = build()
+
+// Codecs makes serializers for Scheme.
+var Codecs = serializer.NewCodecFactory(Scheme)
+
+func build() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientscheme.AddToScheme(s))
+	return s
+}
