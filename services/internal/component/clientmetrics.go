@@ -72,6 +72,6 @@ type leaderMetrics struct{ status *prometheus.GaugeVec }
 
 func (m leaderMetrics) NewLeaderMetric() leaderelection.LeaderMetric { return m }
 
-func (m leaderMetrics) On(name string)              { m.status.WithLabelValues(name).Set(1) }
-func (m leaderMetrics) Off(name string)             { m.status.WithLabelValues(name).Set(0) }
+func (m leaderMetrics) On(name string)             { m.status.WithLabelValues(name).Set(1) }
+func (m leaderMetrics) Off(name string)            { m.status.WithLabelValues(name).Set(0) }
 func (m leaderMetrics) SlowpathExercised(_ string) {}
