@@ -48,6 +48,8 @@ type Behaviour[T Object] struct {
 	RequireVersionOnUpdate bool
 	SpecOf                 func(T) any
 	GracePeriod            func(ctx context.Context, obj T, options *metav1.DeleteOptions) int64
+	MarkDeleted            func(T)
+	Held                   func(T) bool
 	DefaultPropagation     metav1.DeletionPropagation
 	ResetFields            []string
 	Begin                  func(ctx context.Context, obj, old T, dryRun bool) (done func(stored bool), err error)
@@ -88,6 +90,7 @@ func Erase[T Object](b Behaviour[T]) *Strategy {
 		DefaultPropagation: b.DefaultPropagation, ResetFields: b.ResetFields,
 		Default:          one(b.Default),
 		Canonicalize:     one(b.Canonicalize),
+		MarkDeleted:      one(b.MarkDeleted),
 		PrepareForCreate: withContext(b.PrepareForCreate),
 		AfterDelete:      withContext(b.AfterDelete),
 	}
@@ -111,6 +114,9 @@ func Erase[T Object](b Behaviour[T]) *Strategy {
 	}
 	if b.SpecOf != nil {
 		s.SpecOf = func(obj runtime.Object) any { return b.SpecOf(obj.(T)) }
+	}
+	if b.Held != nil {
+		s.Held = func(obj runtime.Object) bool { return b.Held(obj.(T)) }
 	}
 	if b.GracePeriod != nil {
 		s.GracePeriod = func(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) int64 {

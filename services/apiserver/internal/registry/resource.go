@@ -111,6 +111,14 @@ type Strategy struct {
 	// before the object goes, 0 for an immediate deletion. The engine then sets
 	// deletionTimestamp and deletionGracePeriodSeconds and keeps the object.
 	GracePeriod func(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) int64
+	// MarkDeleted changes an object whose deletionTimestamp the engine has just set
+	// (a namespace's phase becomes Terminating).
+	MarkDeleted func(obj runtime.Object)
+	// Held keeps a deleted object beyond its metadata.finalizers: while it is true,
+	// the engine treats the object as if it had one more finalizer (namespaces:
+	// spec.finalizers). It is also asked on subresource updates (finalize): when it
+	// turns false on an object with a deletionTimestamp, the object goes.
+	Held func(obj runtime.Object) bool
 	// DefaultPropagation is the propagation when the client names none; "" is
 	// background.
 	DefaultPropagation metav1.DeletionPropagation
