@@ -11,7 +11,7 @@ module=github.com/containernetworking/plugins
 version=$(GOWORK=off go list -m -f '{{.Version}}' "$module")
 mkdir -p "$out"
 for plugin in main/bridge main/loopback ipam/host-local meta/portmap; do
-	CGO_ENABLED=0 GOWORK=off go build -trimpath \
+	CGO_ENABLED=0 GOWORK=off go build \
 		-ldflags "-s -w -X $module/pkg/utils/buildversion.BuildVersion=$version" \
 		-o "$out/${plugin#*/}" "$module/plugins/$plugin"
 done

@@ -14,6 +14,6 @@ fi
 cd "$root/services/node-agent"
 version=$(GOWORK=off go list -m -f '{{.Version}}' github.com/opencontainers/runc)
 mkdir -p "$(dirname "$out")"
-CGO_ENABLED=1 GOWORK=off go build -tags seccomp -trimpath \
+CGO_ENABLED=1 GOWORK=off go build -tags seccomp \
 	-ldflags "-s -w -X main.version=${version#v}" \
 	-o "$out" github.com/opencontainers/runc

@@ -14,7 +14,7 @@ packages+=(k8s.io/api/autoscaling/v2 k8s.io/api/apidiscovery/v2)
 
 definitions=openapi/definitions
 mkdir -p "$definitions"
-trap 'rm -rf "$definitions"' EXIT
+trap 'rm -f "$definitions"/zz_*' EXIT
 report=$(mktemp)
 go tool openapi-gen --output-dir "$definitions" --output-pkg github.com/sampan-io/sampan/scripts/tools/openapi/definitions \
   --output-file zz_generated.openapi.go --go-header-file /dev/null --report-filename "$report" "${packages[@]}"

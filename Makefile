@@ -1,0 +1,101 @@
+# Sampan: a Kubernetes control plane and node stack.
+export GOTOOLCHAIN := go1.27.3
+export GOFLAGS := -buildvcs=false
+# One setting for everything, so that one build cache serves builds and tests. The services are static programs.
+export CGO_ENABLED := 0
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+NODES ?= 1
+CYCLES ?= 5
+COMPONENT := github.com/sampan-io/sampan/services/internal/component
+COMMIT = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+LDFLAGS = -s -w -X $(COMPONENT).gitCommit=$(COMMIT)
+SERVICES := apiserver scheduler controller-manager node-agent proxy sampan
+MODULES := proto services/internal $(SERVICES:%=services/%)
+SOURCES := $(shell find proto services/internal -name '*.go' -not -name '*_test.go' 2>/dev/null) go.work
+source = $(shell find services/$(1) -name go.mod -o -name '*.go' -not -name '*_test.go' -o -name '*.gz' -o -name '*.json' -o -name '*.yaml' 2>/dev/null)
+
+.PHONY: help
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: up
+up: build ## Start a cluster (NODES=2 for two nodes) and wait until it is Ready
+	@bin/sampan up $(if $(filter command line,$(origin NODES)),--nodes=$(NODES))
+
+.PHONY: down
+down: ## End the cluster; its objects stay for the next up (make purge deletes them)
+	@test ! -x bin/sampan || bin/sampan down
+
+.PHONY: purge
+purge: ## End the cluster and delete all of its state
+	@test ! -x bin/sampan || bin/sampan down --purge
+
+.PHONY: demo
+demo: ## Run the example on the cluster and show it answering
+	@scripts/demo.sh
+
+.PHONY: build
+build: bootstrap $(SERVICES:%=bin/%) bin/kubectl bin/runc bin/cni/bridge bin/images/demo.tar ## Build the services, kubectl, runc, the CNI plugins and the demo image into bin/
+
+.PHONY: bootstrap
+bootstrap:
+	@scripts/bootstrap.sh
+
+define service_rule
+bin/$(1): $$(SOURCES) $$(call source,$(1))
+	@echo "building $(1)"
+	@go build -ldflags '$$(LDFLAGS)' -o $$@ ./services/$(1)
+endef
+$(foreach service,$(SERVICES),$(eval $(call service_rule,$(service))))
+
+bin/kubectl: services/sampan/kubectl/main.go services/sampan/go.mod
+	@echo "building kubectl"
+	@go build -ldflags '-s -w' -o $@ ./services/sampan/kubectl
+
+bin/runc: services/node-agent/go.mod scripts/build-runc.sh
+	@echo "building runc"
+	@scripts/build-runc.sh
+	@touch $@
+
+bin/cni/bridge: services/node-agent/go.mod scripts/build-cni.sh
+	@echo "building CNI plugins"
+	@scripts/build-cni.sh
+	@touch $@
+
+bin/images/demo.tar: deploy/demo/main.go scripts/tools/image/main.go scripts/build-image.sh
+	@echo "building demo image"
+	@scripts/build-image.sh
+
+.PHONY: test
+test: build ## Run all tests
+	@scripts/test.sh
+
+.PHONY: e2e
+e2e: build ## Run only the end-to-end tests
+	@scripts/test.sh e2e
+
+.PHONY: soak
+soak: build ## Run the robustness tests for CYCLES rounds
+	@SAMPAN_CYCLES=$(CYCLES) scripts/test.sh soak
+
+.PHONY: bench
+bench: build ## Measure a running API server (KUBECONFIG of any kind; by default one is started)
+	@scripts/bench.sh
+
+.PHONY: lint
+lint: ## Run golangci-lint and go vet
+	@scripts/lint.sh
+
+.PHONY: fmt
+fmt: ## Format the code
+	@gofmt -w proto services test deploy scripts
+
+.PHONY: generate
+generate: ## Regenerate what is generated and committed
+	@scripts/generate.sh
+
+.PHONY: verify
+verify: ## Check that nothing generated, formatted or pinned has drifted
+	@scripts/verify.sh
