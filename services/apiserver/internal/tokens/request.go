@@ -23,20 +23,15 @@ const (
 	maxExpirationSeconds     = 1 << 32
 )
 
-// Subresource is serviceaccounts/token: it answers TokenRequests with tokens of
-// issuer.
-func Subresource(issuer *Issuer, getter authn.Getter) registry.Subresource {
+// NewCreate answers POSTs to serviceaccounts/token with tokens of issuer, for
+// accounts and bound objects that getter finds.
+func NewCreate(issuer *Issuer, getter authn.Getter) *registry.Create {
 	requests := &requests{issuer: issuer, getter: getter}
-	return registry.Subresource{
-		Name:  "token",
-		Kind:  authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
-		Verbs: []string{"create"},
-		Create: &registry.Create{
-			New:      func() runtime.Object { return &authenticationv1.TokenRequest{} },
-			Default:  requests.setDefaults,
-			Validate: requests.validate,
-			Handle:   requests.handle,
-		},
+	return &registry.Create{
+		New:      func() runtime.Object { return &authenticationv1.TokenRequest{} },
+		Default:  requests.setDefaults,
+		Validate: requests.validate,
+		Handle:   requests.handle,
 	}
 }
 
