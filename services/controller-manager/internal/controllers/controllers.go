@@ -1,0 +1,27 @@
+// Package controllers lists the controllers of the controller manager.
+package controllers
+
+import (
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controller"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/deployment"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/endpoints"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/endpointslice"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodeipam"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/replicaset"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/rootca"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/serviceaccount"
+)
+
+// All is every controller, in the order in which they start. A new one is a
+// directory here and a line below.
+func All() []controller.Definition {
+	return []controller.Definition{
+		serviceaccount.Definition(),
+		rootca.Definition(),
+		nodeipam.Definition(),
+		endpointslice.Definition(),
+		endpoints.Definition(),
+		deployment.Definition(),
+		replicaset.Definition(),
+	}
+}
