@@ -144,7 +144,9 @@ type Table struct {
 }
 
 // Subresource is one subresource of a resource. Exactly one of Update, Scale,
-// Create and Connect is set.
+// Create and Connect is set, except that Create may have an Update beside it:
+// then Update is not served, but is the strategy of State.Update under this
+// subresource's name, by which Create.Handle stores what it changes (binding).
 type Subresource struct {
 	Name string
 	// Kind is what the subresource's bodies are, when not the parent's kind.
