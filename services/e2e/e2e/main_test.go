@@ -1,0 +1,108 @@
+// Package e2e drives a two-node cluster from outside, with kubectl and client-go.
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/services/internal/testenv"
+)
+
+// image is what pods of the tests run; it has a shell, tar and a web server.
+const image = "localhost/sampan/demo:1"
+
+var cluster *testenv.Cluster
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	var err error
+	cluster, err = testenv.Start(2)
+	if errors.Is(err, testenv.ErrUnavailable) {
+		fmt.Println("SKIP:", err)
+		return 0
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	code := m.Run()
+	if code != 0 {
+		fmt.Println(cluster.Logs(40))
+	}
+	if err := cluster.Purge(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if left := leftovers(); left != "" {
+		fmt.Println("left behind after down:\n" + left)
+		return 1
+	}
+	return code
+}
+
+// leftovers names what a cluster must not leave behind.
+func leftovers() string {
+	script := `ip -o link show | grep -E 'sampan' ; ip netns list | grep sampan; grep -E 'sampan-test-|/run/sampan' /proc/self/mountinfo; ` +
+		`iptables-save 2>/dev/null | grep -E 'SAMPAN'; ls -d /sys/fs/cgroup/*/sampan /sys/fs/cgroup/sampan 2>/dev/null; ` +
+		`pgrep -af 'bin/(apiserver|scheduler|controller-manager|node-agent|proxy) |conmon'; true`
+	out, _ := exec.Command("sh", "-c", script).CombinedOutput()
+	return string(out)
+}
+
+// newNamespace makes a namespace of the test's own and deletes it at its end.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace, err := cluster.Client.CoreV1().Namespaces().Create(t.Context(), newNamespaceObject(), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := cluster.Kubectl("-n", namespace.Name, "get", "all,events", "-o", "wide")
+			t.Log(out)
+			out, _ = cluster.Kubectl("-n", namespace.Name, "describe", "pods")
+			t.Log(out)
+		}
+		if _, err := cluster.Kubectl("delete", "namespace", namespace.Name, "--wait=false"); err != nil {
+			t.Error(err)
+		}
+	})
+	return namespace.Name
+}
+
+// buildImage makes an image of one static program and offers it to all nodes.
+func buildImage(t *testing.T, tag, pkg string) {
+	t.Helper()
+	root := filepath.Dir(cluster.Bin)
+	dir := t.TempDir()
+	mustRun(t, filepath.Join(root, "services", "e2e"), []string{"CGO_ENABLED=0"}, "go", "build", "-o", filepath.Join(dir, "program"), pkg)
+	mustRun(t, filepath.Join(root, "scripts", "tools"), []string{"GOWORK=off"}, "go", "run", "./image", "-o", filepath.Join(dir, "image.tar"), "-tag", tag, "-cmd", "/program", filepath.Join(dir, "program")+"=/program")
+	nodes, err := filepath.Glob(filepath.Join(cluster.Dir, "nodes", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range nodes {
+		part := filepath.Join(node, "images", "import", ".e2e.part")
+		mustRun(t, dir, nil, "cp", "image.tar", part)
+		if err := os.Rename(part, filepath.Join(node, "images", "import", "e2e.tar")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func mustRun(t *testing.T, dir string, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
