@@ -28,10 +28,12 @@ type Definition[T Object] struct {
 	Fields       func(T) fields.Set
 	Indexed      []string
 	TTL          func(T) time.Duration
-	Strategy     Behaviour[T]
-	Columns      []metav1.TableColumnDefinition
-	Row          func(T) []any
-	Subresources []Subresource
+	// ReturnDeleted answers a DELETE with the object that was deleted.
+	ReturnDeleted bool
+	Strategy      Behaviour[T]
+	Columns       []metav1.TableColumnDefinition
+	Row           func(T) []any
+	Subresources  []Subresource
 }
 
 // Behaviour is a Strategy in typed form; field meanings are Strategy's.
@@ -68,7 +70,8 @@ func Define[T Object](d Definition[T]) *Resource {
 		Namespaced: d.Namespaced, Verbs: d.Verbs,
 		New:     func() runtime.Object { return d.New() },
 		NewList: d.NewList, KeyPrefix: d.KeyPrefix, StoredVersion: d.GroupVersion, Indexed: d.Indexed,
-		Strategy: Erase(d.Strategy), Subresources: d.Subresources,
+		ReturnDeleted: d.ReturnDeleted,
+		Strategy:      Erase(d.Strategy), Subresources: d.Subresources,
 	}
 	if d.Fields != nil {
 		r.Fields = func(obj runtime.Object) fields.Set { return d.Fields(obj.(T)) }

@@ -47,6 +47,8 @@ type Resource struct {
 	KeyPrefix string
 	// StoredVersion is the group version that values are stored in.
 	StoredVersion schema.GroupVersion
+	// StoredAsJSON keeps values as JSON documents instead of protobuf envelopes.
+	StoredAsJSON bool
 	// ToStored and FromStored convert where the served version is not the stored
 	// one; nil elsewhere.
 	ToStored, FromStored func(obj runtime.Object) (runtime.Object, error)
@@ -56,6 +58,9 @@ type Resource struct {
 	Fields  func(obj runtime.Object) fields.Set
 	Indexed []string
 	TTL     func(obj runtime.Object) time.Duration
+	// ReturnDeleted answers a DELETE with the object that was deleted, where others
+	// answer with a Status. Kinds with graceful deletion always do.
+	ReturnDeleted bool
 
 	Strategy *Strategy
 	Table    *Table

@@ -2,10 +2,15 @@
 package resources
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/apps"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/coordination"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/core"
@@ -36,8 +41,18 @@ type Deps struct {
 	Others []*registry.Resource
 }
 
-// New is every resource, one a line.
+// Validate checks the ranges of cluster IPs and node ports.
+func (d Deps) Validate() error {
+	_, err := allocator.NewServices(d.ServiceCIDRs, d.FirstNodePort, d.LastNodePort, nil)
+	return err
+}
+
+// New is every resource, one a line. It panics on ranges that Validate refuses.
 func New(d Deps) []*registry.Resource {
+	allocations, err := allocator.NewServices(d.ServiceCIDRs, d.FirstNodePort, d.LastNodePort, storedServices(d.State))
+	if err != nil {
+		panic("resources: " + err.Error())
+	}
 	return append([]*registry.Resource{
 		core.Bindings(d.State),
 		core.ConfigMaps(),
@@ -48,6 +63,7 @@ func New(d Deps) []*registry.Resource {
 		core.Pods(core.PodDeps{State: d.State, Streaming: d.Streaming, Proxying: d.Proxying}),
 		core.Secrets(),
 		core.ServiceAccounts(d.Token),
+		core.Services(allocations, d.Proxying),
 		apps.Deployments(),
 		apps.ReplicaSets(),
 		coordination.Leases(),
@@ -55,4 +71,19 @@ func New(d Deps) []*registry.Resource {
 		events.Events(d.EventTTL),
 		scheduling.PriorityClasses(),
 	}, d.Others...)
+}
+
+// storedServices reads the Services whose addresses and ports are taken.
+func storedServices(state func() registry.State) func(context.Context) ([]*corev1.Service, error) {
+	return func(ctx context.Context) ([]*corev1.Service, error) {
+		objs, err := state().List(ctx, schema.GroupResource{Resource: "services"}, "")
+		if err != nil {
+			return nil, err
+		}
+		list := make([]*corev1.Service, 0, len(objs))
+		for _, obj := range objs {
+			list = append(list, obj.(*corev1.Service))
+		}
+		return list, nil
+	}
 }
