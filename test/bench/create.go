@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// benchCreate creates 1-KiB ConfigMaps in JSON with 1, 16 and 64 clients, each
+// with a connection of its own.
+func benchCreate(ctx context.Context, b *bench) error {
+	for _, clients := range []int{1, 16, 64} {
+		if err := b.create(ctx, clients, 300/b.scale, true); err != nil {
+			return err
+		}
+		count := map[int]int{1: 2000, 16: 20000, 64: 20000}[clients] / b.scale
+		if err := b.create(ctx, clients, count, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) create(ctx context.Context, clients, count int, warmUp bool) error {
+	data := strings.Repeat("x", 900)
+	var next, failed atomic.Int64
+	var mu sync.Mutex
+	var latencies []time.Duration
+	var firstErr error
+	var group sync.WaitGroup
+	stamp := time.Now().UnixNano()
+	began, cpu := time.Now(), cpuTime()
+	for c := range clients {
+		client, err := ownConnection(b.config)
+		if err != nil {
+			return err
+		}
+		group.Go(func() {
+			defer client.CloseIdleConnections()
+			var mine []time.Duration
+			for ctx.Err() == nil {
+				i := next.Add(1)
+				if i > int64(count) {
+					break
+				}
+				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d-%d-%d"},"data":{"key":%q}}`, stamp, c, i, data)
+				start := time.Now()
+				if err := post(ctx, client, b.config.Host+"/api/v1/namespaces/"+b.namespace+"/configmaps", body); err != nil {
+					failed.Add(1)
+					mu.Lock()
+					firstErr = err
+					mu.Unlock()
+					continue
+				}
+				mine = append(mine, time.Since(start))
+			}
+			mu.Lock()
+			latencies = append(latencies, mine...)
+			mu.Unlock()
+		})
+	}
+	group.Wait()
+	if failed.Load() > 0 {
+		return fmt.Errorf("%d of %d creations failed: %w", failed.Load(), count, firstErr)
+	}
+	if !warmUp {
+		report(fmt.Sprintf("create 1 KiB ConfigMap, JSON, %d clients", clients), count, time.Since(began), cpuTime()-cpu, latencies)
+	}
+	return ctx.Err()
+}
+
+func ownConnection(config *rest.Config) (*http.Client, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig == nil {
+		tlsConfig = &tls.Config{}
+	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
+	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: wrapped}, nil
+}
+
+func post(ctx context.Context, client *http.Client, url, body string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusCreated {
+		return fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return nil
+}
