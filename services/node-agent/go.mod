@@ -3,6 +3,7 @@ module github.com/sampan-io/sampan/services/node-agent
 go 1.27.0
 
 require (
+	github.com/BurntSushi/toml v1.5.0
 	github.com/containernetworking/cni v1.3.1
 	github.com/fsnotify/fsnotify v1.9.0
 	github.com/google/go-containerregistry v0.22.1
