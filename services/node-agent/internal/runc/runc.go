@@ -1,0 +1,102 @@
+// Package runc drives the runc binary.
+package runc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Runc is one runc binary with one state directory.
+type Runc struct {
+	Path string // of the binary
+	Root string // state directory; on a tmpfs, since it must not survive a reboot
+}
+
+// Args gives the arguments of a call; other programs that call runc need them.
+func (r Runc) Args(args ...string) []string {
+	return append([]string{"--root", r.Root}, args...)
+}
+
+// Start lets the created container's process run.
+func (r Runc) Start(ctx context.Context, id string) error {
+	return r.run(ctx, nil, "start", id)
+}
+
+// Delete removes what is left of the container, and kills it when it runs. A
+// container that is not there is no error.
+func (r Runc) Delete(ctx context.Context, id string) error {
+	return r.run(ctx, nil, "delete", "--force", id)
+}
+
+// Update changes the resources of the container.
+func (r Runc) Update(ctx context.Context, id string, resources *specs.LinuxResources) error {
+	data, err := json.Marshal(resources)
+	if err != nil {
+		return err
+	}
+	return r.run(ctx, bytes.NewReader(data), "update", "--resources", "-", id)
+}
+
+// Run starts a container without a monitor; its stdio is /dev/null. The pid of its
+// first process is written to pidFile.
+func (r Runc) Run(ctx context.Context, id, bundle, pidFile string) error {
+	return r.run(ctx, nil, "run", "--detach", "--bundle", bundle, "--pid-file", pidFile, id)
+}
+
+// Version returns runc's version, such as 1.5.3.
+func (r Runc) Version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, r.Path, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking runc for its version: %w", err)
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimPrefix(first, "runc version "), nil
+}
+
+// StateDir is where runc keeps the container's state.
+func (r Runc) StateDir(id string) string { return filepath.Join(r.Root, id) }
+
+func (r Runc) run(ctx context.Context, stdin *bytes.Reader, args ...string) error {
+	cmd := exec.CommandContext(ctx, r.Path, r.Args(args...)...)
+	var stderr bytes.Buffer
+	if args[0] == "run" {
+		// The container inherits these; a pipe would be held open by it.
+		cmd.Stderr = nil
+		cmd.Args = append([]string{cmd.Args[0], "--log", filepath.Join(args[3], "runc.log")}, cmd.Args[1:]...)
+	} else {
+		cmd.Stderr = &stderr
+	}
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("runc %s: %w", args[0], explain(err, stderr.String()))
+	}
+	return nil
+}
+
+// explain prefers what runc says over its exit code.
+func explain(err error, stderr string) error {
+	if message := Message(stderr); message != "" {
+		return errors.New(message)
+	}
+	return err
+}
+
+// Message finds the reason in what runc wrote to stderr.
+func Message(stderr string) string {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	last := strings.TrimSpace(lines[len(lines)-1])
+	if _, message, found := strings.Cut(last, `level=error msg="`); found {
+		last = strings.ReplaceAll(strings.TrimSuffix(message, `"`), `\"`, `"`)
+	}
+	return last
+}

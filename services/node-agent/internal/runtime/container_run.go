@@ -1,0 +1,177 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/monitor"
+)
+
+// change replaces the container's record by one that fn has changed, in memory and
+// on disk. Fn returns false to leave it.
+func (s *Server) change(c *container, fn func(*containerRecord) bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := *c.get()
+	if !fn(&next) {
+		return nil
+	}
+	if err := s.containerRecords.Write(c.id, &next, false); err != nil {
+		return err
+	}
+	c.record.Store(&next)
+	return nil
+}
+
+// StartContainer lets the created process run.
+func (s *Server) StartContainer(ctx context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+	c, err := s.objects.container(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.lock.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer c.lock.unlock()
+	// It counts as running before it does: it may end before the start has returned.
+	started := false
+	err = s.change(c, func(r *containerRecord) bool {
+		started = r.Phase == created
+		if started {
+			r.Phase, r.StartedAt = running, time.Now().UnixNano()
+		}
+		return started
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !started {
+		return nil, fmt.Errorf("%w: container %s is %s", errState, c.id, c.get().Phase)
+	}
+	if err := s.runc.Start(ctx, c.id); err != nil {
+		return nil, s.startFailed(c, err)
+	}
+	s.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, c.get().SandboxID)
+	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// startFailed ends what could not be started.
+func (s *Server) startFailed(c *container, cause error) error {
+	err := fmt.Errorf("starting container %s: %w", c.get().Config.GetMetadata().GetName(), cause)
+	changeErr := s.change(c, func(r *containerRecord) bool {
+		r.Reason, r.Message = reasonStartError, err.Error()
+		return r.Phase != exited
+	})
+	killErr := c.get().Init.Signal(unix.SIGKILL)
+	if errors.Is(killErr, monitor.ErrGone) {
+		killErr = nil
+	}
+	return errors.Join(err, changeErr, killErr)
+}
+
+// StopContainer sends the stop signal, waits as long as it is told, and then kills.
+func (s *Server) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	c, err := s.objects.container(req.GetContainerId())
+	if errors.Is(err, errNotFound) {
+		return &runtimeapi.StopContainerResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.stopContainer(ctx, c, time.Duration(req.GetTimeout())*time.Second); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// stopContainer takes no lock: a second call with a shorter timeout must not wait for
+// the first.
+func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.Duration) error {
+	record := c.get()
+	if record.Phase == exited {
+		return nil
+	}
+	if timeout > 0 && record.Phase == running {
+		err := record.Init.Signal(stopSignal(record.StopSignal))
+		if err != nil && !errors.Is(err, monitor.ErrGone) {
+			return fmt.Errorf("stopping container %s: %w", c.id, err)
+		}
+		if waitDone(ctx, c, timeout) {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return s.kill(ctx, c)
+}
+
+func waitDone(ctx context.Context, c *container, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return true
+	case <-timer.C:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// kill ends the container's first process at once, and waits until its exit code is
+// known.
+func (s *Server) kill(ctx context.Context, c *container) error {
+	if err := c.get().Init.Signal(unix.SIGKILL); err != nil && !errors.Is(err, monitor.ErrGone) {
+		return fmt.Errorf("killing container %s: %w", c.id, err)
+	}
+	const patience = 10 * time.Second // the kernel may need long to free much memory
+	if waitDone(ctx, c, patience) {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	// Something else holds its output open, so that the monitor waits. End that too.
+	if err := s.cgroups.Kill(c.get().Cgroup); err != nil {
+		return err
+	}
+	if waitDone(ctx, c, patience) {
+		return nil
+	}
+	return fmt.Errorf("container %s outlives SIGKILL", c.id)
+}
+
+// firstRealTime is SIGRTMIN as C libraries count.
+const firstRealTime = unix.Signal(34)
+
+// stopSignal understands names with and without SIG, and numbers.
+func stopSignal(name string) unix.Signal {
+	if name == "" {
+		return unix.SIGTERM
+	}
+	if number, err := strconv.Atoi(name); err == nil && number > 0 && number < 65 {
+		return unix.Signal(number)
+	}
+	upper := strings.TrimPrefix(strings.ToUpper(name), "SIGNAL_")
+	if !strings.HasPrefix(upper, "SIG") {
+		upper = "SIG" + upper
+	}
+	if offset, found := strings.CutPrefix(upper, "SIGRTMIN"); found {
+		offset = strings.TrimPrefix(strings.TrimPrefix(offset, "+"), "PLUS")
+		if n, err := strconv.Atoi("0" + offset); err == nil {
+			return firstRealTime + unix.Signal(n)
+		}
+	}
+	if signal := unix.SignalNum(upper); signal != 0 {
+		return signal
+	}
+	return unix.SIGTERM
+}

@@ -1,0 +1,99 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/monitor"
+	"github.com/sampan-io/sampan/services/node-agent/internal/namespaces"
+)
+
+// startPause starts process 1 of a PID namespace that the pod's containers share:
+// the namespace lives as long as it does. It reaps orphans, and that is all.
+func (s *Server) startPause(ctx context.Context, record *sandboxRecord) error {
+	if s.cfg.Pause == "" {
+		return errors.New("a shared PID namespace needs a pause program, and none is configured")
+	}
+	bundle := filepath.Join(s.cfg.sandboxDir(record.ID), "pause")
+	root := filepath.Join(bundle, "rootfs")
+	for _, dir := range []string{"proc", "dev"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	program, err := os.ReadFile(s.cfg.Pause)
+	if err != nil {
+		return fmt.Errorf("reading the pause program: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "pause"), program, 0o755); err != nil {
+		return err
+	}
+	spec, err := json.Marshal(s.pauseSpec(record, root))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), spec, 0o600); err != nil {
+		return err
+	}
+	pidFile := filepath.Join(bundle, "pid")
+	if err := s.runc.Run(ctx, record.ID, bundle, pidFile); err != nil {
+		return fmt.Errorf("starting the pause process: %w", err)
+	}
+	data, err := os.ReadFile(pidFile)
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return err
+	}
+	if record.Pause, err = monitor.Find(pid); err != nil {
+		return fmt.Errorf("the pause process ended at once: %w", err)
+	}
+	return namespaces.PinProcess(s.cfg.pins(record.ID), namespaces.PID, pid)
+}
+
+func (s *Server) pauseSpec(record *sandboxRecord, root string) *specs.Spec {
+	score := max(-998, s.host.LowestOOMScore)
+	list := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}}
+	for kind, pin := range map[specs.LinuxNamespaceType]namespaces.Kind{
+		specs.UTSNamespace: namespaces.UTS, specs.IPCNamespace: namespaces.IPC, specs.NetworkNamespace: namespaces.Network,
+	} {
+		if path := s.namespacePath(record.ID, pin); namespaces.Pinned(path) {
+			list = append(list, specs.LinuxNamespace{Type: kind, Path: path})
+		}
+	}
+	return &specs.Spec{
+		Version: specs.Version,
+		Root:    &specs.Root{Path: root, Readonly: true},
+		Process: &specs.Process{
+			Args: []string{"/pause"}, Cwd: "/", NoNewPrivileges: true, OOMScoreAdj: &score,
+			User: specs.User{UID: 65535, GID: 65535}, Capabilities: &specs.LinuxCapabilities{},
+		},
+		Mounts: []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}}},
+		Linux: &specs.Linux{
+			CgroupsPath: s.cgroupOf(record.Config, record.ID),
+			Namespaces:  list,
+			Resources:   &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
+		},
+	}
+}
+
+func (s *Server) stopPause(ctx context.Context, record *sandboxRecord) error {
+	if !sharesPIDs(record.Config) {
+		return nil
+	}
+	if err := record.Pause.Signal(unix.SIGKILL); err != nil && !errors.Is(err, monitor.ErrGone) {
+		return err
+	}
+	return s.runc.Delete(ctx, record.ID)
+}

@@ -1,0 +1,161 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/namespaces"
+)
+
+func readBootID() (string, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("reading the boot id: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// recover reads the records, adopts what lives, and undoes what was half made or half
+// removed. One object that cannot be cleared now does not stop the others; its record
+// stays for the next start.
+func (s *Server) recover() error {
+	if err := s.recoverSandboxes(); err != nil {
+		return err
+	}
+	if err := s.recoverContainers(); err != nil {
+		return err
+	}
+	return s.clearDebris()
+}
+
+func (s *Server) recoverSandboxes() error {
+	ids, err := s.sandboxRecords.IDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		record := &sandboxRecord{}
+		if err := s.sandboxRecords.Read(id, record); err != nil || record.Config == nil {
+			s.log.Warn("Forgetting a damaged sandbox record", "sandbox", id, "err", err)
+			if err := s.sandboxRecords.Delete(id); err != nil {
+				return err
+			}
+			continue
+		}
+		if record.Phase == creating {
+			if err := s.undoSandbox(record); err != nil {
+				s.log.Warn("Undoing a half-made sandbox", "sandbox", id, "err", err)
+			}
+			continue
+		}
+		if record.Phase == ready && !s.sandboxAlive(record) {
+			if err := s.lostSandbox(record); err != nil {
+				return err
+			}
+		}
+		s.objects.addSandbox(newSandbox(record))
+		if err := s.objects.reserve(sandboxName(record.Config), id); err != nil {
+			s.log.Warn("Two sandboxes have one name", "sandbox", id, "err", err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) sandboxAlive(record *sandboxRecord) bool {
+	if record.BootID != s.bootID || !namespaces.Pinned(s.namespacePath(record.ID, namespaces.UTS)) {
+		return false
+	}
+	return !sharesPIDs(record.Config) || record.Pause.Alive()
+}
+
+// lostSandbox marks a sandbox that did not outlive a reboot. The network and the rest
+// are given back when it is stopped, which is then asked for again.
+func (s *Server) lostSandbox(record *sandboxRecord) error {
+	if err := s.releaseSandbox(s.background, record); err != nil {
+		s.log.Warn("Releasing a sandbox that is gone", "sandbox", record.ID, "err", err)
+	}
+	record.Phase = notReady
+	return s.sandboxRecords.Write(record.ID, record, false)
+}
+
+func (s *Server) recoverContainers() error {
+	ids, err := s.containerRecords.IDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		record := &containerRecord{}
+		if err := s.containerRecords.Read(id, record); err != nil || record.Config == nil {
+			s.log.Warn("Forgetting a damaged container record", "container", id, "err", err)
+			record = &containerRecord{ID: id, Phase: creating, BootID: s.bootID}
+		}
+		if _, err := s.objects.sandbox(record.SandboxID); err != nil || record.Phase == creating {
+			if err := s.undoContainer(record); err != nil {
+				s.log.Warn("Undoing a half-made container", "container", id, "err", err)
+			}
+			continue
+		}
+		if err := s.adopt(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) adopt(record *containerRecord) error {
+	if record.Phase != exited && record.BootID != s.bootID {
+		record.Phase, record.ExitCode, record.Reason = exited, 255, "Unknown"
+		record.Message = "the machine was restarted while the container ran"
+		record.FinishedAt = time.Now().UnixNano()
+		if err := s.containerRecords.Write(record.ID, record, false); err != nil {
+			return err
+		}
+	}
+	if record.Phase == running && s.waitsForStart(record.ID) {
+		record.Phase, record.StartedAt = created, 0
+	}
+	c := newContainer(record)
+	s.objects.addContainer(c)
+	if err := s.objects.reserve(containerName(record.SandboxID, record.Config), record.ID); err != nil {
+		s.log.Warn("Two containers have one name", "container", record.ID, "err", err)
+	}
+	if record.Phase != exited {
+		s.watch(c)
+	}
+	return nil
+}
+
+// waitsForStart tells that runc has not let the process go yet: a start was cut off.
+func (s *Server) waitsForStart(id string) bool {
+	_, err := os.Stat(filepath.Join(s.runc.StateDir(id), "exec.fifo"))
+	return err == nil
+}
+
+// clearDebris removes directories that no record owns, and exit codes of containers
+// that are gone.
+func (s *Server) clearDebris() error {
+	var errs []error
+	for _, dir := range []string{s.cfg.bundle(""), s.cfg.writable(""), s.cfg.exitDir()} {
+		entries, err := os.ReadDir(dir)
+		errs = append(errs, err)
+		for _, entry := range entries {
+			if _, err := s.objects.container(entry.Name()); err == nil {
+				continue
+			}
+			if s.containerRecords.Has(entry.Name()) {
+				continue // undoing it has failed; the next start tries again
+			}
+			errs = append(errs, s.unmountAll(entry.Name()), os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	entries, err := os.ReadDir(s.cfg.execDir())
+	errs = append(errs, err)
+	for _, entry := range entries {
+		errs = append(errs, os.RemoveAll(filepath.Join(s.cfg.execDir(), entry.Name())))
+	}
+	return errors.Join(errs...)
+}
