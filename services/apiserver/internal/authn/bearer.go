@@ -38,7 +38,7 @@ func (t Tokens) AuthenticateToken(ctx context.Context, token string, audiences [
 			continue
 		}
 		if user != nil {
-			return user, granted, nil
+			return authenticated(user), granted, nil
 		}
 	}
 	return nil, nil, errors.Join(append([]error{ErrInvalidToken}, failures...)...)

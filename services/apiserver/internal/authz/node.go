@@ -2,6 +2,7 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,6 +67,14 @@ func (n *Node) Authorize(_ context.Context, a Attributes) (Decision, string, err
 		}
 	}
 	return NoOpinion, "", nil
+}
+
+// Rules implements RuleLister. What a node may do depends on its pods.
+func (n *Node) Rules(user *authn.User, _ string) ([]rbacv1.PolicyRule, error) {
+	if _, ok := NodeName(user); ok {
+		return nil, errors.New("node authorizer does not support user rule resolution")
+	}
+	return nil, nil
 }
 
 // nodeCheck decides for one resource.

@@ -202,6 +202,11 @@ func (r *RBAC) RulesFor(user *authn.User, namespace string) []rbacv1.PolicyRule 
 	return held
 }
 
+// Rules implements RuleLister.
+func (r *RBAC) Rules(user *authn.User, namespace string) ([]rbacv1.PolicyRule, error) {
+	return r.RulesFor(user, namespace), nil
+}
+
 // RoleRules are the rules of the role that a binding in namespace ("" for a
 // cluster-wide one) refers to; false when there is no such role.
 func (r *RBAC) RoleRules(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, bool) {
