@@ -1,0 +1,177 @@
+package rest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
+)
+
+// selfManager is the field manager of the server's own writes.
+const selfManager = "apiserver"
+
+// Config is what an Engine is made of.
+type Config struct {
+	Resources []*registry.Resource
+	// Caches by registry.Resource.KeyPrefix; each stored resource must have one.
+	Caches    map[string]watch.Store
+	Admission registry.Admission
+}
+
+// Engine is all stored resources. It implements registry.State.
+type Engine struct {
+	stores    map[schema.GroupResource]*Store
+	converter *typeConverter
+
+	subscribers sync.WaitGroup
+}
+
+var _ registry.State = (*Engine)(nil)
+
+// New makes the engine. It panics when a resource is listed twice or has no
+// cache, which are mistakes in the program.
+func New(config Config) *Engine {
+	e := &Engine{stores: map[schema.GroupResource]*Store{}, converter: newTypeConverter()}
+	for _, resource := range config.Resources {
+		if resource.KeyPrefix == "" {
+			continue
+		}
+		cache := config.Caches[resource.KeyPrefix]
+		if cache == nil {
+			panic(fmt.Sprintf("rest: no cache for %s", resource.GroupVersionResource))
+		}
+		gr := resource.GroupResource()
+		if e.stores[gr] != nil {
+			panic(fmt.Sprintf("rest: resource %s is listed twice", gr))
+		}
+		e.stores[gr] = newStore(resource, cache, config.Admission, e.converter)
+	}
+	return e
+}
+
+// Warm loads what the first write would otherwise wait for.
+func (e *Engine) Warm() { e.converter.load() }
+
+// Store is a stored resource, nil when there is none of that name.
+func (e *Engine) Store(resource schema.GroupResource) *Store { return e.stores[resource] }
+
+func (e *Engine) store(resource schema.GroupResource) (*Store, error) {
+	if s := e.stores[resource]; s != nil {
+		return s, nil
+	}
+	return nil, apierrors.NewNotFound(resource, "")
+}
+
+// Get implements registry.Reader.
+func (e *Engine) Get(ctx context.Context, resource schema.GroupResource, namespace, name string) (runtime.Object, error) {
+	s, err := e.store(resource)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.cache.Get(ctx, namespace, name, watch.Versions{})
+	if err != nil {
+		return nil, s.statusError(err, name)
+	}
+	return s.shared(o)
+}
+
+// shared is a cached object that nobody may change, in the served version.
+func (s *Store) shared(o *watch.Object) (runtime.Object, error) {
+	if s.resource.FromStored != nil {
+		return s.decode(o)
+	}
+	obj, err := o.Shared()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return obj, nil
+}
+
+// List implements registry.Reader.
+func (e *Engine) List(ctx context.Context, resource schema.GroupResource, namespace string) ([]runtime.Object, error) {
+	s, err := e.store(resource)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.cache.List(ctx, watch.ListOptions{Namespace: namespace})
+	if err != nil {
+		return nil, s.statusError(err, "")
+	}
+	out := make([]runtime.Object, 0, len(list.Objects))
+	for _, o := range list.Objects {
+		obj, err := s.shared(o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, obj)
+	}
+	return out, nil
+}
+
+// Create implements registry.Writer. The object is taken over.
+func (e *Engine) Create(ctx context.Context, resource schema.GroupResource, obj runtime.Object) (runtime.Object, error) {
+	s, err := e.store(resource)
+	if err != nil {
+		return nil, err
+	}
+	o, err := asObject(obj)
+	if err != nil {
+		return nil, err
+	}
+	defaultObject(s.resource.Strategy, obj)
+	result, err := s.Create(ctx, o.GetNamespace(), obj, Write{Manager: selfManager})
+	if err != nil {
+		return nil, err
+	}
+	return s.resultObject(result)
+}
+
+func (s *Store) resultObject(r Result) (runtime.Object, error) {
+	if r.Stored != nil {
+		return s.decode(r.Stored)
+	}
+	return r.Object, nil
+}
+
+// Update implements registry.Writer.
+func (e *Engine) Update(ctx context.Context, resource schema.GroupResource, subresource, namespace, name string, dryRun bool, change func(obj runtime.Object) error) (runtime.Object, error) {
+	s, err := e.store(resource)
+	if err != nil {
+		return nil, err
+	}
+	target := Target{Namespace: namespace, Name: name, Subresource: subresource}
+	result, err := s.Update(ctx, target, Write{Manager: selfManager, DryRun: dryRun}, func(_ context.Context, current runtime.Object) (runtime.Object, error) {
+		if current == nil {
+			return nil, apierrors.NewNotFound(resource, name)
+		}
+		obj := current.DeepCopyObject()
+		if err := change(obj); err != nil {
+			return nil, err
+		}
+		return obj, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.resultObject(result)
+}
+
+// Delete implements registry.Writer.
+func (e *Engine) Delete(ctx context.Context, resource schema.GroupResource, namespace, name string, options *metav1.DeleteOptions, dryRun bool) error {
+	s, err := e.store(resource)
+	if err != nil {
+		return err
+	}
+	if options == nil {
+		options = &metav1.DeleteOptions{}
+	}
+	_, err = s.Delete(ctx, namespace, name, options, Write{Manager: selfManager, DryRun: dryRun})
+	return err
+}

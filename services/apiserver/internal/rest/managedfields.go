@@ -1,0 +1,168 @@
+package rest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/scheme"
+)
+
+// typeConverter is client-go's converter, whose schemas are parsed on first use:
+// that takes tens of milliseconds, which must not stand before readiness.
+type typeConverter struct {
+	load func() managedfields.TypeConverter
+}
+
+func newTypeConverter() *typeConverter {
+	return &typeConverter{load: sync.OnceValue(func() managedfields.TypeConverter {
+		return applyconfigurations.NewTypeConverter(scheme.Scheme)
+	})}
+}
+
+func (c *typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	return c.load().ObjectToTyped(obj, opts...)
+}
+
+func (c *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+	return c.load().TypedToObject(value)
+}
+
+// managers are the field managers of one resource, one per subresource.
+type managers struct {
+	bySubresource map[string]*managedfields.FieldManager
+	scale         *managedfields.FieldManager // of the scale subresource's own kind
+}
+
+func newManagers(resource *registry.Resource, converter *typeConverter) *managers {
+	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
+	kind := resource.GroupVersion().WithKind(resource.Kind)
+	main := &kindConverter{kind: kind, create: resource.New, strategy: resource.Strategy}
+	m.bySubresource[""] = newManager(converter, main, "", resource.Strategy)
+	for _, sub := range resource.Subresources {
+		switch {
+		case sub.Update != nil:
+			view := &kindConverter{kind: kind, create: resource.New, strategy: sub.Update}
+			m.bySubresource[sub.Name] = newManager(converter, view, sub.Name, sub.Update)
+		case sub.Scale != nil:
+			m.scale = newManager(converter, &kindConverter{kind: scaleKind, create: newScale}, sub.Name, nil)
+		}
+	}
+	return m
+}
+
+func newManager(converter *typeConverter, kind *kindConverter, subresource string, strategy *registry.Strategy) *managedfields.FieldManager {
+	manager, err := managedfields.NewDefaultFieldManager(
+		converter, kind, kind, kind, kind.kind, kind.kind.GroupVersion(), subresource, resetFilter(kind.kind, strategy))
+	if err != nil { // only a nil converter makes one
+		panic(fmt.Sprintf("rest: field manager of %s: %v", kind.kind, err))
+	}
+	return manager
+}
+
+// resetFilter leaves out the fields that the strategy resets on every write.
+func resetFilter(kind schema.GroupVersionKind, strategy *registry.Strategy) map[fieldpath.APIVersion]fieldpath.Filter {
+	if strategy == nil || len(strategy.ResetFields) == 0 {
+		return nil
+	}
+	set := fieldpath.NewSet()
+	for _, field := range strategy.ResetFields {
+		var path fieldpath.Path
+		for _, name := range strings.Split(field, ".") {
+			path = append(path, fieldpath.PathElement{FieldName: &name})
+		}
+		set.Insert(path)
+	}
+	return fieldpath.NewExcludeFilterSetMap(map[fieldpath.APIVersion]*fieldpath.Set{
+		fieldpath.APIVersion(kind.GroupVersion().String()): set,
+	})
+}
+
+// track writes into obj who manages its fields after manager has changed old to
+// it. Old is an empty object on create.
+func (m *managers) track(subresource string, old, obj runtime.Object, manager string) runtime.Object {
+	return m.bySubresource[subresource].UpdateNoErrors(old, obj, manager)
+}
+
+// apply merges an applied configuration into current.
+func (m *managers) apply(subresource string, current runtime.Object, patch *unstructured.Unstructured, manager string, force bool) (runtime.Object, error) {
+	return m.bySubresource[subresource].Apply(current, patch, manager, force)
+}
+
+// kindConverter is what a field manager needs to know of one kind, which has one
+// version. Entries of other versions are dropped, as those of versions that are
+// no longer served.
+type kindConverter struct {
+	kind     schema.GroupVersionKind
+	create   func() runtime.Object
+	strategy *registry.Strategy
+}
+
+// New implements runtime.ObjectCreater.
+func (c *kindConverter) New(schema.GroupVersionKind) (runtime.Object, error) {
+	obj := c.create()
+	obj.GetObjectKind().SetGroupVersionKind(c.kind)
+	return obj, nil
+}
+
+// Default implements runtime.ObjectDefaulter.
+func (c *kindConverter) Default(obj runtime.Object) { defaultObject(c.strategy, obj) }
+
+// ConvertToVersion implements runtime.ObjectConvertor.
+func (c *kindConverter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	if got, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{c.kind}); !ok || got != c.kind {
+		return nil, runtime.NewNotRegisteredErrForTarget("sampan", nil, target)
+	}
+	if u, ok := in.(*unstructured.Unstructured); ok {
+		obj := c.create()
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", c.kind.Kind, err)
+		}
+		in = obj
+	}
+	in.GetObjectKind().SetGroupVersionKind(c.kind)
+	return in, nil
+}
+
+// Convert implements runtime.ObjectConvertor; field managers do not call it.
+func (c *kindConverter) Convert(in, _, _ interface{}) error {
+	return fmt.Errorf("converting %T is not supported", in)
+}
+
+// ConvertFieldLabel implements runtime.ObjectConvertor; field managers do not
+// call it.
+func (c *kindConverter) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+// sameManagers says whether the entries differ in their times at most.
+func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := &a[i], &b[i]
+		if x.Manager != y.Manager || x.Operation != y.Operation || x.APIVersion != y.APIVersion ||
+			x.FieldsType != y.FieldsType || x.Subresource != y.Subresource {
+			return false
+		}
+		if (x.FieldsV1 == nil) != (y.FieldsV1 == nil) {
+			return false
+		}
+		if x.FieldsV1 != nil && !bytes.Equal(x.FieldsV1.GetRawBytes(), y.FieldsV1.GetRawBytes()) {
+			return false
+		}
+	}
+	return true
+}
