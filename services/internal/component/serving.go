@@ -69,7 +69,9 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler, con
 	if err := server.Shutdown(stop); err != nil {
 		_ = server.Close()
 	}
-	<-done
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving on %s: %w", listener.Addr(), err)
+	}
 	return nil
 }
 

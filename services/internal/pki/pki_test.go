@@ -119,7 +119,7 @@ func TestIssuedCertificatesAuthenticateBothSides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	if got, want := response.Header.Get("X-Who"), "system:node:node-1 system:nodes"; got != want {
 		t.Errorf("server saw %q, want %q", got, want)
 	}

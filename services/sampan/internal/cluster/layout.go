@@ -49,19 +49,39 @@ func NewLayout(dir string) (Layout, error) {
 	return Layout{Dir: absolute, Bin: filepath.Dir(self)}, nil
 }
 
-// Files and folders of the cluster.
+// PKI is the path of a certificate or key.
 func (l Layout) PKI(name string) string { return filepath.Join(l.Dir, "pki", name) }
+
+// Kubeconfig is the path of a service's kubeconfig.
 func (l Layout) Kubeconfig(name string) string {
 	return filepath.Join(l.Dir, "config", name+".kubeconfig")
 }
-func (l Layout) AdminKubeconfig() string   { return filepath.Join(l.Dir, "kubeconfig") }
-func (l Layout) Data() string              { return filepath.Join(l.Dir, "data") }
-func (l Layout) Log(name string) string    { return filepath.Join(l.Dir, "logs", name+".log") }
-func (l Layout) Nodes() string             { return filepath.Join(l.Dir, "nodes") }
-func (l Layout) Node(name string) string   { return filepath.Join(l.Dir, "nodes", name) }
-func (l Layout) Images() string            { return filepath.Join(l.Bin, "images") }
-func (l Layout) ConfigFile() string        { return filepath.Join(l.Dir, "cluster.json") }
-func (l Layout) StatusFile() string        { return filepath.Join(l.Dir, "processes.json") }
+
+// AdminKubeconfig is the path of the operator's kubeconfig.
+func (l Layout) AdminKubeconfig() string { return filepath.Join(l.Dir, "kubeconfig") }
+
+// Data is the folder of the API server's store.
+func (l Layout) Data() string { return filepath.Join(l.Dir, "data") }
+
+// Log is the path of a process's log.
+func (l Layout) Log(name string) string { return filepath.Join(l.Dir, "logs", name+".log") }
+
+// Nodes is the parent of all nodes' folders.
+func (l Layout) Nodes() string { return filepath.Join(l.Dir, "nodes") }
+
+// Node is the folder of a node's persistent data.
+func (l Layout) Node(name string) string { return filepath.Join(l.Dir, "nodes", name) }
+
+// Images is the folder of image archives that every node imports.
+func (l Layout) Images() string { return filepath.Join(l.Bin, "images") }
+
+// ConfigFile is the path of the cluster's configuration.
+func (l Layout) ConfigFile() string { return filepath.Join(l.Dir, "cluster.json") }
+
+// StatusFile is where the supervisor tells of its processes.
+func (l Layout) StatusFile() string { return filepath.Join(l.Dir, "processes.json") }
+
+// Binary is the path of a program.
 func (l Layout) Binary(name string) string { return filepath.Join(l.Bin, name) }
 
 // Run is the folder of a node's sockets and pins. It is short, for the path of

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,7 +55,7 @@ func awaitAll(handles []int, grace time.Duration) []int {
 		for i, fd := range handles {
 			polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 		}
-		if _, err := unix.Poll(polled, int(left.Milliseconds())+1); err != nil && err != unix.EINTR { //nolint:errorlint // a raw errno
+		if _, err := unix.Poll(polled, int(left.Milliseconds())+1); err != nil && !errors.Is(err, unix.EINTR) {
 			break
 		}
 		var still []int
