@@ -34,7 +34,7 @@ func validateSubject(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorL
 func validateLocal(review *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	errs := validateSubject(&review.Spec)
 	spec := field.NewPath("spec")
-	if review.Spec.ResourceAttributes != nil && review.Spec.ResourceAttributes.Namespace != review.Namespace {
+	if review.Spec.ResourceAttributes != nil && review.Namespace != "" && review.Spec.ResourceAttributes.Namespace != review.Namespace {
 		errs = append(errs, field.Invalid(spec.Child("resourceAttributes", "namespace"), review.Spec.ResourceAttributes.Namespace, "must match metadata.namespace"))
 	}
 	if review.Spec.NonResourceAttributes != nil {
