@@ -98,9 +98,13 @@ func readRoots(path string) (*Roots, error) {
 // RequestCertificates sets config to ask clients for a certificate of one of the
 // bundles, as these are at the time of each handshake. The handshake accepts any
 // certificate: it is the authenticators that verify it, so that one server can
-// tell users, front proxies and strangers apart.
+// tell users, front proxies and strangers apart. Config must be otherwise
+// complete; HTTP/2 is offered unless it says which protocols are.
 func RequestCertificates(config *tls.Config, bundles ...*Bundle) {
 	config.ClientAuth = tls.RequestClientCert
+	if len(config.NextProtos) == 0 {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
 	base := config.Clone()
 	var mu sync.Mutex
 	var current *tls.Config

@@ -81,12 +81,18 @@ func NewAuthenticator(config Config, getter authn.Getter) (*Authenticator, error
 // are not its business; its own are an error when forged, expired, meant for
 // another audience, or bound to something that has gone.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
-	if !a.ours(token) {
-		return nil, nil, nil
-	}
-	entry, err := a.accept(token)
-	if err != nil {
-		return nil, nil, err
+	sum := sha256.Sum256([]byte(token))
+	a.mu.RLock()
+	entry := a.known[sum]
+	a.mu.RUnlock()
+	if entry == nil {
+		if !a.ours(token) {
+			return nil, nil, nil
+		}
+		var err error
+		if entry, err = a.accept(token, sum); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := a.inTime(entry.claims); err != nil {
 		return nil, nil, err
@@ -120,14 +126,8 @@ func (a *Authenticator) ours(token string) bool {
 	return json.Unmarshal(payload, &claims) == nil && slices.Contains(a.config.Issuers, claims.Issuer)
 }
 
-func (a *Authenticator) accept(token string) (*accepted, error) {
-	sum := sha256.Sum256([]byte(token))
-	a.mu.RLock()
-	entry := a.known[sum]
-	a.mu.RUnlock()
-	if entry != nil {
-		return entry, nil
-	}
+// accept verifies the token, and remembers it unless it has expired.
+func (a *Authenticator) accept(token string, sum [sha256.Size]byte) (*accepted, error) {
 	claims := &Claims{}
 	if _, err := a.parser.ParseWithClaims(token, claims, a.keysFor); err != nil {
 		return nil, fmt.Errorf("verifying service-account token: %w", err)
@@ -138,7 +138,7 @@ func (a *Authenticator) accept(token string) (*accepted, error) {
 	if !slices.Contains(a.config.Issuers, claims.Issuer) {
 		return nil, errClaims
 	}
-	entry = &accepted{claims: claims, user: userOf(claims)}
+	entry := &accepted{claims: claims, user: userOf(claims)}
 	if a.inTime(claims) == nil {
 		a.remember(sum, entry)
 	}
