@@ -1,0 +1,185 @@
+package framework
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/sampan-io/sampan/services/scheduler/internal/cluster"
+)
+
+// MaxNodeScore is the highest score of a plugin for a node, after normalizing.
+const MaxNodeScore int64 = 100
+
+// Plugin is what every plugin is; the other interfaces are the extension points
+// that it may take part in.
+type Plugin interface {
+	Name() string
+}
+
+// QueuedPod is a pod as it waits to be scheduled.
+type QueuedPod struct {
+	*cluster.Pod
+	Timestamp time.Time // when it came into the queue, or came back
+	First     time.Time // when it was first tried; zero before
+	Attempts  int
+	// Refusers are the plugins that refused it last.
+	Refusers sets.Set[string]
+	Gated    bool // a PreEnqueue plugin holds it
+}
+
+// QueueSort orders the pods that wait. One plugin of a scheduler does.
+type QueueSort interface {
+	Plugin
+	// Compare is negative when a goes first.
+	Compare(a, b *QueuedPod) int
+}
+
+// PreEnqueue keeps pods out of the queue. It must be fast: it is asked under the
+// queue's lock.
+type PreEnqueue interface {
+	Plugin
+	PreEnqueue(ctx context.Context, pod *cluster.Pod) *Status
+}
+
+// PreFilter looks at the pod once before the nodes are filtered. It may refuse it
+// altogether, name the only nodes that come into question (nil is all), or Skip
+// its Filter.
+type PreFilter interface {
+	Plugin
+	PreFilter(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot) (sets.Set[string], *Status)
+}
+
+// PreFilterExtensions keeps what PreFilter has worked out right in a what-if.
+type PreFilterExtensions interface {
+	Plugin
+	// AddPod is told that other is on node too.
+	AddPod(state *CycleState, pod, other *cluster.Pod, node *cluster.Node, snapshot *cluster.Snapshot) *Status
+	// RemovePod is told that other is not on node any more.
+	RemovePod(state *CycleState, pod, other *cluster.Pod, node *cluster.Node, snapshot *cluster.Snapshot) *Status
+}
+
+// Filter says whether pod can run on node.
+type Filter interface {
+	Plugin
+	Filter(ctx context.Context, state *CycleState, pod *cluster.Pod, node *cluster.Node) *Status
+}
+
+// PostFilter is asked when no node passed: it may make room, and say on which
+// node.
+type PostFilter interface {
+	Plugin
+	PostFilter(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts Verdicts) (nominated string, status *Status)
+}
+
+// PreScore looks at the pod once before the nodes are scored. Skip leaves out its
+// Score.
+type PreScore interface {
+	Plugin
+	PreScore(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, nodes []*cluster.Node) *Status
+}
+
+// Score ranks node; higher is better. Without Normalizer it must be within
+// 0..MaxNodeScore.
+type Score interface {
+	Plugin
+	Score(ctx context.Context, state *CycleState, pod *cluster.Pod, node *cluster.Node) (int64, *Status)
+}
+
+// Normalizer brings a plugin's scores of all nodes into 0..MaxNodeScore.
+type Normalizer interface {
+	Normalize(ctx context.Context, state *CycleState, pod *cluster.Pod, scores []NodeScore) *Status
+}
+
+// Reserve sets something aside for pod on a node, and gives it back.
+type Reserve interface {
+	Plugin
+	Reserve(ctx context.Context, state *CycleState, pod *cluster.Pod, node string) *Status
+	// Unreserve must be safe to call more than once, and without Reserve.
+	Unreserve(ctx context.Context, state *CycleState, pod *cluster.Pod, node string)
+}
+
+// Permit allows, refuses or delays binding. A Wait ends after the returned time.
+type Permit interface {
+	Plugin
+	Permit(ctx context.Context, state *CycleState, pod *cluster.Pod, node string) (*Status, time.Duration)
+}
+
+// PreBind does what must be done before binding.
+type PreBind interface {
+	Plugin
+	PreBind(ctx context.Context, state *CycleState, pod *cluster.Pod, node string) *Status
+}
+
+// Bind binds pod to node. Skip hands on to the next.
+type Bind interface {
+	Plugin
+	Bind(ctx context.Context, state *CycleState, pod *cluster.Pod, node string) *Status
+}
+
+// PostBind is told that pod is bound.
+type PostBind interface {
+	Plugin
+	PostBind(ctx context.Context, state *CycleState, pod *cluster.Pod, node string)
+}
+
+// NodeScore is the score of one node.
+type NodeScore struct {
+	Node  *cluster.Node
+	Score int64
+}
+
+// Verdicts is why nodes were refused, by name.
+type Verdicts struct {
+	Nodes map[string]*Status
+	// Rest is the verdict on all nodes that are not in Nodes; nil when these have
+	// none.
+	Rest *Status
+}
+
+// Of is the verdict on the node of that name, or nil.
+func (v Verdicts) Of(name string) *Status {
+	if status, ok := v.Nodes[name]; ok {
+		return status
+	}
+	return v.Rest
+}
+
+// Handle is what plugins reach outside with. In a simulation parts of it are nil.
+type Handle struct {
+	// Binder writes bindings.
+	Binder Binder
+	// Evictor makes room.
+	Evictor Evictor
+	// Workloads knows which pods belong together.
+	Workloads Workloads
+	// Filterer runs the filters of the profile, for what-ifs.
+	Filterer Filterer
+}
+
+// Binder binds pods to nodes.
+type Binder interface {
+	Bind(ctx context.Context, pod *corev1.Pod, node string) error
+}
+
+// Evictor removes pods to make room for another.
+type Evictor interface {
+	Evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) error
+	// Budgets is the disruption budgets of a namespace that select pod.
+	Budgets(pod *corev1.Pod) []Budget
+}
+
+// Budget is how many more pods of a group may be disrupted.
+type Budget struct {
+	Key     string
+	Allowed int32
+}
+
+// Filterer says whether pod passes the filters on node as it stands in state.
+type Filterer interface {
+	RunFilters(ctx context.Context, state *CycleState, pod *cluster.Pod, node *cluster.Node) *Status
+	RunAddPod(state *CycleState, pod, other *cluster.Pod, node *cluster.Node, snapshot *cluster.Snapshot) *Status
+	RunRemovePod(state *CycleState, pod, other *cluster.Pod, node *cluster.Node, snapshot *cluster.Snapshot) *Status
+}
