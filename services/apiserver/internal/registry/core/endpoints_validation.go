@@ -1,11 +1,12 @@
 package core
 
 import (
-	"net/netip"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/podspec"
 )
@@ -42,31 +43,27 @@ func validateEndpointAddress(address *corev1.EndpointAddress, path *field.Path) 
 			errs = append(errs, field.Invalid(path.Child("nodeName"), *address.NodeName, msg))
 		}
 	}
-	if len(errs) == 0 {
-		errs = append(errs, ValidateEndpointIP(address.IP, path.Child("ip"))...)
-	}
-	return errs
+	return append(errs, ValidateEndpointIP(address.IP, path.Child("ip"))...)
 }
 
 // ValidateEndpointIP refuses addresses that could make a proxy reach into its
 // own host: unspecified, loopback, link-local and multicast ones.
 func ValidateEndpointIP(ip string, path *field.Path) field.ErrorList {
-	address, err := netip.ParseAddr(ip)
-	if err != nil {
+	parsed := netutils.ParseIPSloppy(ip)
+	if parsed == nil {
 		return field.ErrorList{field.Invalid(path, ip, "must be a valid IP address")}
 	}
-	address = address.Unmap()
 	var errs field.ErrorList
-	if address.IsUnspecified() {
-		errs = append(errs, field.Invalid(path, ip, "may not be unspecified (0.0.0.0 or ::)"))
+	if parsed.IsUnspecified() {
+		errs = append(errs, field.Invalid(path, ip, fmt.Sprintf("may not be unspecified (%v)", ip)))
 	}
-	if address.IsLoopback() {
+	if parsed.IsLoopback() {
 		errs = append(errs, field.Invalid(path, ip, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
 	}
-	if address.IsLinkLocalUnicast() {
+	if parsed.IsLinkLocalUnicast() {
 		errs = append(errs, field.Invalid(path, ip, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
 	}
-	if address.IsLinkLocalMulticast() {
+	if parsed.IsLinkLocalMulticast() {
 		errs = append(errs, field.Invalid(path, ip, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
 	}
 	return errs

@@ -105,7 +105,7 @@ func validateNamespaceFinalizers(ns *corev1.Namespace) field.ErrorList {
 
 func validateNamespaceStatus(_ context.Context, ns, _ *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
-	path := field.NewPath("status", "phase")
+	path := field.NewPath("status", "Phase") // as upstream spells it
 	if ns.DeletionTimestamp.IsZero() {
 		if ns.Status.Phase != corev1.NamespaceActive {
 			errs = append(errs, field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty"))

@@ -48,15 +48,27 @@ func nodeBehaviour() registry.Behaviour[*corev1.Node] {
 	return registry.Behaviour[*corev1.Node]{
 		Default: defaultNode,
 		PrepareForCreate: func(_ context.Context, obj *corev1.Node) {
-			obj.Spec.ConfigSource, obj.Status.Config = nil, nil
+			dropConfigSource(obj, nil)
 		},
 		PrepareForUpdate: func(_ context.Context, obj, old *corev1.Node) {
 			obj.Status = old.Status
+			dropConfigSource(obj, old)
 		},
 		Validate:       func(_ context.Context, obj *corev1.Node) field.ErrorList { return validateNode(obj) },
 		ValidateUpdate: validateNodeUpdate,
 		Warnings:       warnOfNode,
 		ResetFields:    []string{"status"},
+	}
+}
+
+// dropConfigSource drops the configuration source, which has no effect any
+// more, unless the node has had it.
+func dropConfigSource(obj, old *corev1.Node) {
+	if old == nil || old.Spec.ConfigSource == nil {
+		obj.Spec.ConfigSource = nil
+	}
+	if old == nil || old.Status.Config == nil {
+		obj.Status.Config = nil
 	}
 }
 

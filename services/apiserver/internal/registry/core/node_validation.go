@@ -4,20 +4,31 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/podspec"
 )
 
+// validateNode reports taints below metadata, where upstream reports them.
 func validateNode(obj *corev1.Node) field.ErrorList {
-	spec := field.NewPath("spec")
-	errs := validateTaints(obj.Spec.Taints, spec.Child("taints"))
-	errs = append(errs, validatePodCIDRs(obj.Spec.PodCIDRs, spec.Child("podCIDRs"))...)
-	return append(errs, podspec.ValidateQuantities(obj.Status.Capacity, field.NewPath("status", "capacity"))...)
+	errs := validateTaints(obj.Spec.Taints, field.NewPath("metadata", "taints"))
+	errs = append(errs, validateNodeResources(obj)...)
+	return append(errs, validatePodCIDRs(obj.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
+}
+
+func validateNodeResources(obj *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	for child, list := range map[string]corev1.ResourceList{"capacity": obj.Status.Capacity, "allocatable": obj.Status.Allocatable} {
+		for name, quantity := range list {
+			errs = append(errs, podspec.ValidateQuantity(name, quantity, field.NewPath("status", child, string(name)))...)
+		}
+	}
+	return errs
 }
 
 func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {
@@ -55,13 +66,11 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	seen := map[keyEffect]bool{}
 	for i, taint := range taints {
 		at := path.Index(i)
-		for _, msg := range utilvalidation.IsQualifiedName(taint.Key) {
-			errs = append(errs, field.Invalid(at.Child("key"), taint.Key, msg))
+		errs = append(errs, metav1validation.ValidateLabelName(taint.Key, at.Child("key"))...)
+		if msgs := utilvalidation.IsValidLabelValue(taint.Value); len(msgs) > 0 {
+			errs = append(errs, field.Invalid(at.Child("value"), taint.Value, strings.Join(msgs, ";")))
 		}
-		for _, msg := range utilvalidation.IsValidLabelValue(taint.Value) {
-			errs = append(errs, field.Invalid(at.Child("value"), taint.Value, msg))
-		}
-		errs = append(errs, validateTaintEffect(taint.Effect, at.Child("effect"))...)
+		errs = append(errs, podspec.ValidateTaintEffect(taint.Effect, at.Child("effect"))...)
 		id := keyEffect{taint.Key, taint.Effect}
 		if seen[id] {
 			duplicate := field.Duplicate(at, taint)
@@ -74,25 +83,11 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateTaintEffect(effect corev1.TaintEffect, path *field.Path) field.ErrorList {
-	switch effect {
-	case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
-		return nil
-	case "":
-		return field.ErrorList{field.Required(path, "")}
-	default:
-		return field.ErrorList{field.NotSupported(path, effect, []corev1.TaintEffect{
-			corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
-		})}
-	}
-}
-
 // validateNodeUpdate lets the network's allocation and the provider's id be set
-// once, and the rest of the spec but taints and unschedulable not at all.
+// once. Taints, unschedulable and the status may change.
 func validateNodeUpdate(_ context.Context, obj, old *corev1.Node) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := validateNode(obj)
-	errs = append(errs, podspec.ValidateQuantities(obj.Status.Allocatable, field.NewPath("status", "allocatable"))...)
+	errs := validateNodeResources(obj)
 	addresses := map[corev1.NodeAddress]bool{}
 	for i, address := range obj.Status.Addresses {
 		if addresses[address] {
@@ -100,20 +95,19 @@ func validateNodeUpdate(_ context.Context, obj, old *corev1.Node) field.ErrorLis
 		}
 		addresses[address] = true
 	}
-	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(old.Spec.PodCIDRs, obj.Spec.PodCIDRs) {
-		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+	if len(old.Spec.PodCIDRs) > 0 {
+		if !slices.Equal(old.Spec.PodCIDRs, obj.Spec.PodCIDRs) {
+			errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+		}
+	} else {
+		errs = append(errs, validatePodCIDRs(obj.Spec.PodCIDRs, spec.Child("podCIDRs"))...)
 	}
 	if old.Spec.ProviderID != "" && old.Spec.ProviderID != obj.Spec.ProviderID {
 		errs = append(errs, field.Forbidden(spec.Child("providerID"), "node updates may not change providerID except from \"\" to valid"))
 	}
-	if obj.Spec.ConfigSource != nil && !apiequality.Semantic.DeepEqual(obj.Spec.ConfigSource, old.Spec.ConfigSource) {
-		errs = append(errs, field.Forbidden(spec.Child("configSource"), "node configSource is not supported"))
-	}
-	was := *old.DeepCopy()
-	was.Spec.Taints, was.Spec.Unschedulable, was.Spec.ProviderID = obj.Spec.Taints, obj.Spec.Unschedulable, obj.Spec.ProviderID
-	was.Spec.PodCIDR, was.Spec.PodCIDRs, was.Spec.ConfigSource = obj.Spec.PodCIDR, obj.Spec.PodCIDRs, obj.Spec.ConfigSource
-	if !apiequality.Semantic.DeepEqual(was.Spec, obj.Spec) {
-		errs = append(errs, field.Forbidden(spec, "node updates may only change labels, taints, or capacity"))
+	errs = append(errs, validateTaints(obj.Spec.Taints, field.NewPath("metadata", "taints"))...)
+	if obj.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs = append(errs, field.Forbidden(spec.Child("externalID"), "may not be updated"))
 	}
 	return errs
 }
