@@ -1,6 +1,12 @@
 package watch
 
 import (
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -14,19 +20,109 @@ type Object struct {
 	// JSON document for resources that are stored as JSON.
 	wire  []byte
 	cache *Cache
+
+	mu    sync.Mutex
+	forms *form // a list, for there are one or two
 }
+
+// form is a derived form of an object: bytes, or the shared decoded object.
+type form struct {
+	name  string
+	bytes []byte
+	obj   runtime.Object
+	size  int64
+	used  atomic.Bool
+	owner *Object
+	next  *form
+}
+
+// sharedForm is the name of the decoded form; encodings have other names.
+const sharedForm = "\x00shared"
+
+// decodedFactor is how many times larger a decoded object is than its bytes, by
+// experience.
+const decodedFactor = 4
 
 // Wire is the object in the media type that it is stored in, resourceVersion
 // included: for protobuf exactly the body of a GET. Shared; must not be changed.
 func (o *Object) Wire() []byte { return o.wire }
 
 // Encoded is the object in another form, made on first use and shared.
-func (o *Object) Encoded(e Encoding) ([]byte, error) { return o.cache.encoded(o, e) }
+func (o *Object) Encoded(e Encoding) ([]byte, error) {
+	f, err := o.form(e.Name, func(f *form) error {
+		obj, err := o.Decode()
+		if err != nil {
+			return err
+		}
+		f.bytes, err = e.Encode(obj)
+		f.size = int64(len(f.bytes))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s/%s as %s: %w", o.Namespace, o.Name, e.Name, err)
+	}
+	return f.bytes, nil
+}
 
 // Decode is a fresh copy of the object with resourceVersion, apiVersion and
 // kind set; the caller owns it.
-func (o *Object) Decode() (runtime.Object, error) { return o.cache.decode(o) }
+func (o *Object) Decode() (runtime.Object, error) {
+	obj, err := o.cache.config.Decode(o.wire)
+	if err != nil {
+		return nil, fmt.Errorf("decoding %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("decoding %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	accessor.SetResourceVersion(strconv.FormatInt(o.Revision, 10))
+	return obj, nil
+}
 
 // Shared is a decoded form that all callers share and none may change. It costs
 // a decode only on first use while it is held in the cache's budget.
-func (o *Object) Shared() (runtime.Object, error) { return o.cache.shared(o) }
+func (o *Object) Shared() (runtime.Object, error) {
+	f, err := o.form(sharedForm, func(f *form) error {
+		obj, err := o.Decode()
+		f.obj, f.size = obj, decodedFactor*int64(len(o.wire))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f.obj, nil
+}
+
+// form finds or makes a derived form. Readers that come together make it once.
+func (o *Object) form(name string, fill func(*form) error) (*form, error) {
+	o.mu.Lock()
+	for f := o.forms; f != nil; f = f.next {
+		if f.name == name {
+			o.mu.Unlock()
+			f.used.Store(true)
+			return f, nil
+		}
+	}
+	made := &form{name: name, owner: o}
+	if err := fill(made); err != nil {
+		o.mu.Unlock()
+		return nil, err
+	}
+	made.next = o.forms
+	o.forms = made
+	o.mu.Unlock()
+	o.cache.options.Budget.charge(made)
+	return made, nil
+}
+
+// drop forgets a form that the budget has no room for.
+func (o *Object) drop(gone *form) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for at := &o.forms; *at != nil; at = &(*at).next {
+		if *at == gone {
+			*at = gone.next
+			return
+		}
+	}
+}

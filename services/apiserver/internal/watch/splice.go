@@ -1,0 +1,168 @@
+package watch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// envelopePrefix starts each protobuf value.
+var envelopePrefix = []byte("k8s\x00")
+
+var errNoEnvelope = errors.New("value is neither a protobuf envelope nor a JSON object")
+
+const (
+	wireBytes            = 2
+	unknownRaw           = 2 // field of runtime.Unknown that holds the object
+	objectMetadata       = 1 // field of every object that holds its ObjectMeta
+	metaResourceVersion  = 6 // field of ObjectMeta
+	maxFieldHeaderLength = 2 * binary.MaxVarintLen64
+)
+
+// splice is value with metadata.resourceVersion set to revision, without
+// decoding the object: for the protobuf envelope the same bytes that encoding
+// the object with that resourceVersion gives.
+func splice(value []byte, revision int64) ([]byte, error) {
+	version := strconv.AppendInt(nil, revision, 10)
+	if !bytes.HasPrefix(value, envelopePrefix) {
+		return spliceJSON(value, string(version))
+	}
+	unknown := value[len(envelopePrefix):]
+	raw, err := find(unknown, unknownRaw)
+	if err != nil {
+		return nil, fmt.Errorf("reading envelope: %w", err)
+	}
+	meta, err := find(raw.content(unknown), objectMetadata)
+	if err != nil {
+		return nil, fmt.Errorf("reading object: %w", err)
+	}
+	object := raw.content(unknown)
+	newMeta, err := setField(meta.content(object), metaResourceVersion, version)
+	if err != nil {
+		return nil, fmt.Errorf("reading metadata: %w", err)
+	}
+	out := make([]byte, 0, len(value)+len(version)+3*maxFieldHeaderLength)
+	out = append(out, envelopePrefix...)
+	out = append(out, unknown[:raw.start]...)
+	newObject := meta.replace(object, objectMetadata, newMeta)
+	out = appendField(out, unknownRaw, newObject)
+	return append(out, unknown[raw.end:]...), nil
+}
+
+// span is one length-delimited field of a message: header and content.
+type span struct{ start, data, end int }
+
+func (s span) content(message []byte) []byte { return message[s.data:s.end] }
+
+// replace is message with this field's content replaced.
+func (s span) replace(message []byte, number uint64, content []byte) []byte {
+	out := make([]byte, 0, len(message)-s.end+s.start+len(content)+maxFieldHeaderLength)
+	out = append(out, message[:s.start]...)
+	out = appendField(out, number, content)
+	return append(out, message[s.end:]...)
+}
+
+func appendField(out []byte, number uint64, content []byte) []byte {
+	out = binary.AppendUvarint(out, number<<3|wireBytes)
+	out = binary.AppendUvarint(out, uint64(len(content)))
+	return append(out, content...)
+}
+
+var errTruncated = errors.New("truncated protobuf message")
+
+// find is the first length-delimited field of that number.
+func find(message []byte, number uint64) (span, error) {
+	for at := 0; at < len(message); {
+		field, s, err := next(message, at)
+		if err != nil {
+			return span{}, err
+		}
+		if field == number && s.data > 0 {
+			return s, nil
+		}
+		at = s.end
+	}
+	return span{}, fmt.Errorf("no field %d", number)
+}
+
+// setField is message with a length-delimited field set: replaced, or put where
+// the order of numbers wants it.
+func setField(message []byte, number uint64, content []byte) ([]byte, error) {
+	at := 0
+	for at < len(message) {
+		field, s, err := next(message, at)
+		if err != nil {
+			return nil, err
+		}
+		if field == number && s.data > 0 {
+			return s.replace(message, number, content), nil
+		}
+		if field > number {
+			break
+		}
+		at = s.end
+	}
+	return span{start: at, end: at}.replace(message, number, content), nil
+}
+
+// next is the field at a position. Its span has data 0 when it is not
+// length-delimited.
+func next(message []byte, at int) (number uint64, s span, err error) {
+	tag, n := binary.Uvarint(message[at:])
+	if n <= 0 {
+		return 0, span{}, errTruncated
+	}
+	s.start = at
+	at += n
+	length := uint64(0)
+	switch tag & 7 {
+	case 0:
+		if _, n = binary.Uvarint(message[at:]); n <= 0 {
+			return 0, span{}, errTruncated
+		}
+		length = uint64(n)
+	case 1:
+		length = 8
+	case 5:
+		length = 4
+	case wireBytes:
+		if length, n = binary.Uvarint(message[at:]); n <= 0 {
+			return 0, span{}, errTruncated
+		}
+		at += n
+		s.data = at
+	default:
+		return 0, span{}, fmt.Errorf("wire type %d", tag&7)
+	}
+	if length > uint64(len(message)-at) {
+		return 0, span{}, errTruncated
+	}
+	s.end = at + int(length)
+	return tag >> 3, s, nil
+}
+
+func spliceJSON(value []byte, version string) ([]byte, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(value, &object); err != nil || object == nil {
+		return nil, errNoEnvelope
+	}
+	var meta map[string]json.RawMessage
+	if raw, ok := object["metadata"]; ok {
+		if err := json.Unmarshal(raw, &meta); err != nil {
+			return nil, fmt.Errorf("reading metadata: %w", err)
+		}
+	}
+	if meta == nil {
+		meta = map[string]json.RawMessage{}
+	}
+	meta["resourceVersion"] = json.RawMessage(strconv.Quote(version))
+	raw, err := json.Marshal(meta)
+	if err != nil {
+		return nil, fmt.Errorf("encoding metadata: %w", err)
+	}
+	object["metadata"] = raw
+	return json.Marshal(object)
+}
