@@ -3,9 +3,9 @@ package rest
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )

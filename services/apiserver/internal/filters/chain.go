@@ -1,0 +1,57 @@
+// Package filters is the ordered chain that each request passes before its
+// handler.
+package filters
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"log/slog"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
+	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
+	"github.com/sampan-io/sampan/services/apiserver/internal/request"
+)
+
+// Filter wraps the handler that comes after it.
+type Filter func(next http.Handler) http.Handler
+
+// Config is what the chain needs.
+type Config struct {
+	Log           *slog.Logger
+	Metrics       *Metrics
+	Authenticator authn.Authenticator
+	Authorizer    authz.Authorizer
+	// Long says that a request has no deadline.
+	Long           func(r *http.Request, info *request.Info) bool
+	RequestTimeout time.Duration
+	// CORSAllowed are patterns of origins; none allows no origin.
+	CORSAllowed []string
+	// MaxRequests and MaxMutating bound what is in flight; 0 is without a bound.
+	MaxRequests, MaxMutating int
+}
+
+// Chain is handler behind all filters. The list is the order in which a request
+// passes them.
+func Chain(handler http.Handler, c Config) http.Handler {
+	filters := []Filter{
+		Recovery(c.Log, c.Metrics),
+		Info(),
+		Observe(c.Log, c.Metrics),
+		Deadline(c.RequestTimeout, c.Long),
+		Warnings(),
+		CORS(c.CORSAllowed),
+		Authentication(c.Authenticator, c.Log, c.Metrics),
+		// The audit of requests belongs here: after it is known who asks, before they
+		// act as another.
+		Impersonation(c.Authorizer),
+		// Priority and fairness takes the place of this one.
+		InFlight(c.MaxRequests, c.MaxMutating, c.Long, c.Metrics),
+		Authorization(c.Authorizer),
+	}
+	for _, filter := range slices.Backward(filters) {
+		handler = filter(handler)
+	}
+	return handler
+}

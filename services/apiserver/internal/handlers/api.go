@@ -1,0 +1,212 @@
+// Package handlers serves the resources of the API: it reads requests, asks the
+// engine or the caches, and writes answers.
+package handlers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/request"
+	"github.com/sampan-io/sampan/services/apiserver/internal/response"
+	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
+)
+
+// MaxBodyBytes bounds the body of a request.
+const MaxBodyBytes = 3 << 20
+
+// Config is what an API is made of.
+type Config struct {
+	Resources []*registry.Resource
+	Engine    *rest.Engine
+	Admission registry.Admission
+	// Authorizer is asked for rights beyond the request's own, such as to create by
+	// an update.
+	Authorizer authz.Authorizer
+	// MinRequestTimeout is the shortest time after which a watch that names none is
+	// ended; it ends at random between that and twice that.
+	MinRequestTimeout time.Duration
+	// Stop ends watches when it is closed.
+	Stop <-chan struct{}
+}
+
+// API serves resource requests. The request's info and user must be in its
+// context.
+type API struct {
+	config    Config
+	endpoints map[schema.GroupVersionResource]*endpoint
+}
+
+// New makes the API.
+func New(config Config) *API {
+	a := &API{config: config, endpoints: map[schema.GroupVersionResource]*endpoint{}}
+	for _, resource := range config.Resources {
+		a.endpoints[resource.GroupVersionResource] = newEndpoint(a, resource)
+	}
+	return a
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info := request.InfoFrom(r.Context())
+	if info == nil || !info.IsResourceRequest {
+		NotFound(w, r)
+		return
+	}
+	e := a.endpoints[info.GroupVersionResource()]
+	if e == nil {
+		NotFound(w, r)
+		return
+	}
+	if err := e.serve(w, r, info); err != nil {
+		response.Error(w, r, err)
+	}
+}
+
+// Long says that a request has no deadline: watches and streams.
+func (a *API) Long(r *http.Request, info *request.Info) bool {
+	if info.Verb == "watch" {
+		return true
+	}
+	e := a.endpoints[info.GroupVersionResource()]
+	if e == nil || info.Subresource == "" {
+		return false
+	}
+	sub := e.subresource(info.Subresource)
+	if sub == nil || sub.Connect == nil || sub.Connect.Long == nil {
+		return false
+	}
+	options := sub.Connect.NewOptions()
+	return decodeConnectOptions(r.URL.Query(), options) == nil && sub.Connect.Long(options)
+}
+
+// NotFound answers as for a path that nothing serves.
+func NotFound(w http.ResponseWriter, r *http.Request) {
+	response.Error(w, r, &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{},
+	}})
+}
+
+func methodNotAllowed(resource schema.GroupResource, verb string) error {
+	return apierrors.NewMethodNotSupported(resource, verb)
+}
+
+// serve answers a request for a resource, or returns what is wrong with it
+// before anything was written.
+func (e *endpoint) serve(w http.ResponseWriter, r *http.Request, info *request.Info) error {
+	if err := e.checkPath(info); err != nil {
+		return err
+	}
+	if info.Subresource != "" {
+		return e.serveSubresource(w, r, info)
+	}
+	if !e.allows(info.Verb) {
+		return methodNotAllowed(e.group, info.Verb)
+	}
+	switch {
+	case e.resource.CreateOnly != nil:
+		return e.serveCreateOnly(w, r, info)
+	case e.resource.Virtual != nil:
+		return e.serveVirtual(w, r, info)
+	}
+	switch info.Verb {
+	case "get":
+		return e.get(w, r, info)
+	case "list":
+		return e.list(w, r, info)
+	case "watch":
+		return e.watch(w, r, info)
+	case "create":
+		return e.create(w, r, info)
+	case "update":
+		return e.update(w, r, info, "")
+	case "patch":
+		return e.patch(w, r, info, "")
+	case "delete":
+		return e.delete(w, r, info)
+	case "deletecollection":
+		return e.deleteCollection(w, r, info)
+	}
+	return methodNotAllowed(e.group, info.Verb)
+}
+
+func (e *endpoint) allows(verb string) bool {
+	if e.resource.Verbs == nil {
+		return true
+	}
+	return slices.Contains(e.resource.Verbs, verb)
+}
+
+// checkPath refuses names that are paths, and paths that do not fit the
+// resource's scope.
+func (e *endpoint) checkPath(info *request.Info) error {
+	notFound := apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, e.group, info.Name, "", 0, true)
+	notFound.ErrStatus.Message = "the server could not find the requested resource"
+	switch {
+	case e.resource.Namespaced && info.Namespace == "" && (len(info.Parts) > 1 || info.Verb == "create" || info.Verb == "deletecollection"):
+		return notFound
+	case !e.resource.Namespaced && info.Namespace != "" && !e.isNamespaces():
+		return notFound
+	case info.Verb == "create" && info.Subresource == "" && len(info.Parts) > 1:
+		return methodNotAllowed(e.group, "create")
+	case (info.Verb == "update" || info.Verb == "patch") && info.Name == "":
+		return methodNotAllowed(e.group, info.Verb)
+	}
+	for what, name := range map[string]string{"Name": info.Name, "Namespace": info.Namespace} {
+		if name == "" {
+			continue
+		}
+		if msgs := pathvalidation.IsValidPathSegmentName(name); len(msgs) > 0 {
+			return apierrors.NewBadRequest(what + " parameter invalid: " + quote(name) + ": " + strings.Join(msgs, ";"))
+		}
+	}
+	return nil
+}
+
+func (e *endpoint) isNamespaces() bool {
+	return e.group == schema.GroupResource{Resource: "namespaces"}
+}
+
+// readBody reads a bounded body.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	if r.ContentLength > MaxBodyBytes {
+		return nil, tooLarge()
+	}
+	limited := &io.LimitedReader{R: r.Body, N: MaxBodyBytes + 1}
+	var data []byte
+	var err error
+	if r.ContentLength > 0 {
+		data = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(limited, data)
+	} else {
+		data, err = io.ReadAll(limited)
+	}
+	switch {
+	case err != nil && errors.Is(err, context.DeadlineExceeded):
+		return nil, apierrors.NewTimeoutError("reading the request's body took too long", 0)
+	case err != nil:
+		return nil, apierrors.NewBadRequest("reading the request's body: " + err.Error())
+	case limited.N <= 0:
+		return nil, tooLarge()
+	}
+	return data, nil
+}
+
+func tooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError("limit is 3145728")
+}

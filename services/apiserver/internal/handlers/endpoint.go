@@ -1,0 +1,143 @@
+package handlers
+
+import (
+	"bytes"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/negotiation"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/response"
+	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
+)
+
+// endpoint serves one resource.
+type endpoint struct {
+	api      *API
+	resource *registry.Resource
+	store    *rest.Store // nil for a resource that is not stored
+	group    schema.GroupResource
+	kind     schema.GroupVersionKind
+	listKind string
+	// fields are the selectable fields besides those of metadata.
+	fields map[string]bool
+
+	// jsonPrefix starts the JSON of each object; items of lists are without it.
+	jsonPrefix                      []byte
+	json, protobuf, partial, partPB watch.Encoding
+}
+
+func newEndpoint(api *API, resource *registry.Resource) *endpoint {
+	e := &endpoint{
+		api: api, resource: resource, group: resource.GroupResource(),
+		kind: resource.GroupVersion().WithKind(resource.Kind), listKind: resource.Kind + "List",
+		fields: map[string]bool{},
+	}
+	if resource.KeyPrefix != "" {
+		e.store = api.config.Engine.Store(e.group)
+	}
+	if resource.Fields != nil {
+		for name := range resource.Fields(resource.New()) {
+			e.fields[name] = true
+		}
+	}
+	e.jsonPrefix = []byte(`{"kind":` + quote(e.kind.Kind) + `,"apiVersion":` + quote(e.kind.GroupVersion().String()) + `,`)
+	version := "/" + e.kind.GroupVersion().String()
+	e.json = watch.Encoding{Name: "json" + version, Encode: e.encodeJSON}
+	e.protobuf = watch.Encoding{Name: "protobuf" + version, Encode: e.encodeProtobuf}
+	e.partial = watch.Encoding{Name: "partial-json", Encode: encodePartialJSON}
+	e.partPB = watch.Encoding{Name: "partial-protobuf", Encode: encodePartialProtobuf}
+	return e
+}
+
+// view is a cached object's shared form in the served version; it must not be
+// changed.
+func (e *endpoint) view(obj runtime.Object) (runtime.Object, error) {
+	if e.resource.FromStored == nil {
+		return obj, nil
+	}
+	converted, err := e.resource.FromStored(obj)
+	if err != nil {
+		return nil, err
+	}
+	converted.GetObjectKind().SetGroupVersionKind(e.kind)
+	return converted, nil
+}
+
+func (e *endpoint) encodeJSON(obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(obj)
+	if err != nil {
+		return nil, err
+	}
+	return response.JSON(obj)
+}
+
+func (e *endpoint) encodeProtobuf(obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(obj)
+	if err != nil {
+		return nil, err
+	}
+	return response.Protobuf(obj)
+}
+
+func encodePartialJSON(obj runtime.Object) ([]byte, error) {
+	partial, err := partialOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return response.JSON(partial)
+}
+
+func encodePartialProtobuf(obj runtime.Object) ([]byte, error) {
+	partial, err := partialOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return response.Protobuf(partial)
+}
+
+// encoded is a cached object in the form of an answer, other than a Table:
+// compact, with a final newline if it is JSON.
+func (e *endpoint) encoded(o *watch.Object, out negotiation.Output) ([]byte, error) {
+	binary := out.Format == negotiation.Protobuf
+	switch {
+	case out.View == negotiation.Metadata && binary:
+		return o.Encoded(e.partPB)
+	case out.View == negotiation.Metadata:
+		return o.Encoded(e.partial)
+	case binary && e.resource.FromStored == nil && !e.resource.StoredAsJSON:
+		return o.Wire(), nil
+	case binary:
+		return o.Encoded(e.protobuf)
+	default:
+		return o.Encoded(e.json)
+	}
+}
+
+// item is the JSON of an object as a member of a list, after its opening brace:
+// without its kind, which the list's tells.
+func (e *endpoint) item(data []byte) []byte {
+	data = bytes.TrimSuffix(data, []byte("\n"))
+	if rest, ok := bytes.CutPrefix(data, e.jsonPrefix); ok {
+		return rest
+	}
+	return bytes.TrimPrefix(data, []byte("{"))
+}
+
+// partialOf is an object's metadata alone.
+func partialOf(obj runtime.Object) (*metav1.PartialObjectMetadata, error) {
+	meta, err := metaOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
+		ObjectMeta: *meta,
+	}, nil
+}
+
+func quote(s string) string { return strconv.Quote(s) }

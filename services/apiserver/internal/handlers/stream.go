@@ -1,0 +1,168 @@
+package handlers
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/negotiation"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/response"
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
+)
+
+// writeTimeout is how long a client may take none of what is sent to it before
+// its stream is closed.
+const writeTimeout = 30 * time.Second
+
+// stream writes watch events in frames.
+type stream struct {
+	endpoint *endpoint
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	r        *http.Request
+	out      negotiation.Output
+	columns  bool // the first Table has been sent
+	buffer   []byte
+}
+
+func (e *endpoint) newStream(w http.ResponseWriter, r *http.Request, out negotiation.Output) *stream {
+	return &stream{endpoint: e, w: w, control: http.NewResponseController(w), r: r, out: out}
+}
+
+// start sends the headers, so that the client knows the watch is open.
+func (s *stream) start() {
+	mediaType := s.out.Format.MediaType()
+	if s.out.Format == negotiation.Protobuf {
+		mediaType += ";stream=watch"
+	}
+	s.w.Header().Set("Content-Type", mediaType)
+	s.w.Header().Set("Cache-Control", "no-cache, private")
+	s.w.WriteHeader(http.StatusOK)
+	s.flush()
+}
+
+// flush sends what is buffered and says whether the client still listens.
+func (s *stream) flush() bool {
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if len(s.buffer) > 0 {
+		if _, err := s.w.Write(s.buffer); err != nil {
+			return false
+		}
+		s.buffer = s.buffer[:0]
+	}
+	return s.control.Flush() == nil
+}
+
+// maxBuffered is how much is gathered before it is written.
+const maxBuffered = 256 << 10
+
+func (s *stream) send(event *watch.Event) error {
+	kind, object, err := s.encode(event)
+	if err != nil {
+		s.fail(err)
+		return err
+	}
+	s.frame(kind, object)
+	if len(s.buffer) > maxBuffered && !s.flush() {
+		return http.ErrHandlerTimeout
+	}
+	return nil
+}
+
+// frame appends one event.
+func (s *stream) frame(kind string, object []byte) {
+	if s.out.Format != negotiation.Protobuf {
+		s.buffer = append(s.buffer, `{"type":"`...)
+		s.buffer = append(s.buffer, kind...)
+		s.buffer = append(s.buffer, `","object":`...)
+		if n := len(object); n > 0 && object[n-1] == '\n' {
+			object = object[:n-1]
+		}
+		s.buffer = append(s.buffer, object...)
+		s.buffer = append(s.buffer, "}\n"...)
+		return
+	}
+	extension := appendHeader(nil, tagExtensionRaw, len(object))
+	head := appendField(nil, tagEventType, []byte(kind))
+	head = appendHeader(head, tagEventObject, len(extension)+len(object))
+	head = append(head, extension...)
+	s.buffer = binary.BigEndian.AppendUint32(s.buffer, uint32(len(head)+len(object)))
+	s.buffer = append(s.buffer, head...)
+	s.buffer = append(s.buffer, object...)
+}
+
+// encode is an event's type and object.
+func (s *stream) encode(event *watch.Event) (string, []byte, error) {
+	switch event.Type {
+	case watch.Bookmark, watch.InitialEventsEnd:
+		object, err := s.encodeBookmark(event)
+		return "BOOKMARK", object, err
+	}
+	kind := map[watch.EventType]string{watch.Added: "ADDED", watch.Modified: "MODIFIED", watch.Deleted: "DELETED"}[event.Type]
+	if s.out.View != negotiation.Table {
+		object, err := s.endpoint.encoded(event.Object, s.out)
+		return kind, object, err
+	}
+	table, err := s.endpoint.tableOf(s.r, s.out, []*watch.Object{event.Object}, metav1.ListMeta{ResourceVersion: versionOf(event.Object.Revision)})
+	if err != nil {
+		return kind, nil, err
+	}
+	object, err := s.encodeTable(table)
+	return kind, object, err
+}
+
+// encodeTable sends the columns with the first table only.
+func (s *stream) encodeTable(table *metav1.Table) ([]byte, error) {
+	if s.columns {
+		table.ColumnDefinitions = nil
+	}
+	s.columns = true
+	return response.JSON(table)
+}
+
+func (s *stream) encodeBookmark(event *watch.Event) ([]byte, error) {
+	object, err := s.endpoint.bookmark(event)
+	if err != nil {
+		return nil, err
+	}
+	obj, ok := object.(registry.Object)
+	if !ok {
+		return nil, fmt.Errorf("%T has no kind", object)
+	}
+	compact := negotiation.Output{Format: s.out.Format}
+	switch s.out.View {
+	case negotiation.Table:
+		table, err := s.endpoint.tableOfObject(s.r, s.out, []runtime.Object{obj}, metav1.ListMeta{ResourceVersion: versionOf(event.Revision)})
+		if err != nil {
+			return nil, err
+		}
+		return s.encodeTable(table)
+	case negotiation.Metadata:
+		partial, err := partialOf(obj)
+		if err != nil {
+			return nil, err
+		}
+		return response.Encode(partial, compact)
+	}
+	return response.Encode(obj, compact)
+}
+
+// fail ends the stream with an ERROR event.
+func (s *stream) fail(err error) {
+	status := response.Status(err)
+	if apierrors.IsResourceExpired(err) {
+		status.Code = http.StatusGone
+	}
+	object, encodeErr := response.Encode(status, negotiation.Output{Format: s.out.Format})
+	if encodeErr != nil {
+		return
+	}
+	s.frame("ERROR", object)
+	s.flush()
+}

@@ -1,0 +1,132 @@
+package handlers
+
+import (
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/negotiation"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/response"
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
+)
+
+// columns of a kind that does not say how it is printed.
+func defaultTable() *registry.Table {
+	doc := metav1.ObjectMeta{}.SwaggerDoc()
+	return &registry.Table{
+		Columns: []metav1.TableColumnDefinition{
+			{Name: "Name", Type: "string", Format: "name", Description: doc["name"]},
+			{Name: "Created At", Type: "date", Description: doc["creationTimestamp"]},
+		},
+		Row: func(obj runtime.Object) []any {
+			o, ok := obj.(registry.Object)
+			if !ok {
+				return []any{"", ""}
+			}
+			return []any{o.GetName(), o.GetCreationTimestamp().UTC().Format(time.RFC3339)}
+		},
+	}
+}
+
+func (e *endpoint) table() *registry.Table {
+	if e.resource.Table != nil {
+		return e.resource.Table
+	}
+	return defaultTable()
+}
+
+// includeObject is the part of each object that a Table's rows carry.
+func includeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
+	switch policy := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject")); policy {
+	case "", metav1.IncludeMetadata:
+		return metav1.IncludeMetadata, nil
+	case metav1.IncludeNone, metav1.IncludeObject:
+		return policy, nil
+	default:
+		return "", apierrors.NewBadRequest(`unrecognized includeObject value: "` + string(policy) + `"`)
+	}
+}
+
+// tableOf prints cached objects.
+func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*watch.Object, meta metav1.ListMeta) (*metav1.Table, error) {
+	policy, err := includeObject(r)
+	if err != nil {
+		return nil, err
+	}
+	printer := e.table()
+	t := newTable(out, printer, meta)
+	t.Rows = make([]metav1.TableRow, 0, len(objects))
+	for _, o := range objects {
+		row, err := e.row(printer, o, policy)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t, nil
+}
+
+func newTable(out negotiation.Output, printer *registry.Table, meta metav1.ListMeta) *metav1.Table {
+	return &metav1.Table{
+		TypeMeta:          metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/" + out.Version},
+		ListMeta:          meta,
+		ColumnDefinitions: printer.Columns,
+	}
+}
+
+func (e *endpoint) row(printer *registry.Table, o *watch.Object, policy metav1.IncludeObjectPolicy) (metav1.TableRow, error) {
+	obj, err := o.Shared()
+	if err == nil {
+		obj, err = e.view(obj)
+	}
+	if err != nil {
+		return metav1.TableRow{}, err
+	}
+	row := metav1.TableRow{Cells: printer.Row(obj)}
+	switch policy {
+	case metav1.IncludeMetadata:
+		row.Object.Raw, err = o.Encoded(e.partial)
+	case metav1.IncludeObject:
+		row.Object.Raw, err = o.Encoded(e.json)
+	}
+	return row, err
+}
+
+// tableOfObject prints an object that is not in the cache: the outcome of a dry
+// run, a bookmark, a computed object.
+func (e *endpoint) tableOfObject(r *http.Request, out negotiation.Output, objs []runtime.Object, meta metav1.ListMeta) (*metav1.Table, error) {
+	policy, err := includeObject(r)
+	if err != nil {
+		return nil, err
+	}
+	printer := e.table()
+	t := newTable(out, printer, meta)
+	t.Rows = []metav1.TableRow{}
+	for _, obj := range objs {
+		row := metav1.TableRow{Cells: printer.Row(obj)}
+		switch policy {
+		case metav1.IncludeMetadata:
+			row.Object.Raw, err = encodePartialJSON(obj)
+		case metav1.IncludeObject:
+			row.Object.Raw, err = response.JSON(obj)
+		}
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t, nil
+}
+
+func writeTable(w http.ResponseWriter, r *http.Request, code int, out negotiation.Output, t *metav1.Table) error {
+	data, err := response.Encode(t, out)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	response.Bytes(w, r, code, out, data)
+	return nil
+}
