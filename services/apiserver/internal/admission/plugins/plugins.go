@@ -32,6 +32,9 @@ type Config struct {
 	// that is not ready or not reachable (--default-not-ready-toleration-seconds,
 	// --default-unreachable-toleration-seconds); 0 is 300.
 	NotReadySeconds, UnreachableSeconds int64
+	// ResourcesOf finds the resources of a kind. OwnerReferencesPermissionEnforcement
+	// refuses every blocking owner without it.
+	ResourcesOf func(kind schema.GroupVersionKind) []*registry.Resource
 	// APIAudiences are the API server's own audiences; a node's request for a token
 	// with one of them counts as one that names none.
 	APIAudiences []string
@@ -50,11 +53,24 @@ type entry struct {
 func entries() []entry {
 	return []entry{
 		{"NamespaceLifecycle", true, newNamespaceLifecycle},
+		{"LimitRanger", true, newLimitRanger},
 		{"ServiceAccount", true, newServiceAccount},
 		{"NodeRestriction", true, newNodeRestriction},
 		{"TaintNodesByCondition", true, newTaintNodesByCondition},
+		{"AlwaysPullImages", false, newAlwaysPullImages},
 		{"Priority", true, newPriority},
 		{"DefaultTolerationSeconds", true, newDefaultTolerationSeconds},
+		{"ExtendedResourceToleration", false, newExtendedResourceToleration},
+		{"DefaultStorageClass", true, newDefaultStorageClass},
+		{"StorageObjectInUseProtection", true, newStorageObjectInUseProtection},
+		{"OwnerReferencesPermissionEnforcement", false, newOwnerReferencesPermissionEnforcement},
+		{"PersistentVolumeClaimResize", true, newPersistentVolumeClaimResize},
+		{"RuntimeClass", true, newRuntimeClass},
+		{"CertificateApproval", true, newCertificateApproval},
+		{"CertificateSigning", true, newCertificateSigning},
+		{"ClusterTrustBundleAttest", true, newClusterTrustBundleAttest},
+		{"CertificateSubjectRestriction", true, newCertificateSubjectRestriction},
+		{"DefaultIngressClass", true, newDefaultIngressClass},
 		{"DenyServiceExternalIPs", true, newDenyServiceExternalIPs},
 	}
 }

@@ -2,6 +2,7 @@ package plugins_test
 
 import (
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +130,33 @@ func TestPluginNamesAreUnique(t *testing.T) {
 		if !mutates && !validates {
 			t.Errorf("plugin %s does nothing", plugin.Name())
 		}
+	}
+}
+
+// TestDocumentationListsThePlugins compares the table in docs/security.md.
+func TestDocumentationListsThePlugins(t *testing.T) {
+	page, err := os.ReadFile("../../../../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "<!-- plugins -->")
+	table, _, _ = strings.Cut(table, "<!-- /plugins -->")
+	var on []string
+	for _, plugin := range mustChain(t, plugins.Config{State: newState()}) {
+		on = append(on, plugin.Name())
+	}
+	var want strings.Builder
+	for _, name := range plugins.Names() {
+		want.WriteString(name + map[bool]string{true: " yes\n", false: " no\n"}[slices.Contains(on, name)])
+	}
+	var have strings.Builder
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(line, "|"); len(cells) > 3 && !strings.Contains(line, "---") && !strings.Contains(line, "| does |") {
+			have.WriteString(strings.TrimSpace(cells[1]) + " " + strings.TrimSpace(cells[2]) + "\n")
+		}
+	}
+	if have.String() != want.String() {
+		t.Errorf("docs/security.md lists\n%swant\n%s", have.String(), want.String())
 	}
 }
 
