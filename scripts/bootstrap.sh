@@ -2,7 +2,7 @@
 # Installs the distribution's packages that the build and the cluster need; without root or Debian it says what to install.
 set -euo pipefail
 
-declare -A package=([gcc]=gcc [pkg-config]=pkg-config [iptables-restore]=iptables [conmon]=conmon [busybox]=busybox-static [conntrack]=conntrack [mkfs.ext4]=e2fsprogs [file:/usr/include/seccomp.h]=libseccomp-dev)
+declare -A package=([gcc]=gcc [pkg-config]=pkg-config [iptables-restore]=iptables [conmon]=conmon [busybox]=busybox-static [conntrack]=conntrack [mkfs.ext4]=e2fsprogs [ip]=iproute2 [losetup]=mount [pgrep]=procps [script]=bsdutils [file:/usr/include/seccomp.h]=libseccomp-dev)
 missing=()
 for need in "${!package[@]}"; do
   case $need in

@@ -128,6 +128,9 @@ func openFile(options Options) (db *bolt.DB, err error) {
 			db, err = nil, fmt.Errorf("%w: %s: %v", errCorrupt, options.Path, problem)
 		}
 	}()
+	if err := checkLength(options.Path); err != nil {
+		return nil, err
+	}
 	db, err = bolt.Open(options.Path, fileMode, &bolt.Options{
 		Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bolt.FreelistMapType, InitialMmapSize: mmapSize, NoSync: options.NoSync,
 	})
