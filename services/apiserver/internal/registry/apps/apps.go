@@ -2,6 +2,8 @@
 package apps
 
 import (
+	"fmt"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -9,6 +11,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
@@ -50,16 +53,29 @@ func validateSelector(selector *metav1.LabelSelector, template *corev1.PodTempla
 	return errs
 }
 
-// validateAlwaysTemplate checks a template of pods that must run for ever.
-func validateAlwaysTemplate(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+// validateAlwaysTemplate checks a template of pods that must run for ever; kind
+// is whom a refusal names.
+func validateAlwaysTemplate(template *corev1.PodTemplateSpec, kind string, path *field.Path) field.ErrorList {
 	errs := podspec.ValidateTemplate(template, path)
 	if p := template.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(path.Child("spec", "restartPolicy"), p, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if template.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in "+path.String()+" is not Supported"))
+		errs = append(errs, field.Forbidden(path.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in "+kind+" is not Supported"))
 	}
 	return errs
+}
+
+func templateWarnings(template, old *corev1.PodTemplateSpec) []string {
+	return podspec.TemplateWarnings(template, old, field.NewPath("spec", "template"))
+}
+
+// warnOfName tells that pods are named after their owner.
+func warnOfName(name string) []string {
+	if msgs := utilvalidation.IsDNS1123Label(name); name != "" && len(msgs) > 0 {
+		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
+	}
+	return nil
 }
 
 func nonNegative(value int32, path *field.Path) field.ErrorList {

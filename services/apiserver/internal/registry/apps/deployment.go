@@ -58,9 +58,21 @@ func Deployments() *registry.Resource {
 
 func deploymentBehaviour() registry.Behaviour[*appsv1.Deployment] {
 	return registry.Behaviour[*appsv1.Deployment]{
-		Default:          defaultDeployment,
-		PrepareForCreate: func(_ context.Context, obj *appsv1.Deployment) { obj.Status = appsv1.DeploymentStatus{} },
-		PrepareForUpdate: func(_ context.Context, obj, old *appsv1.Deployment) { obj.Status = old.Status },
+		Default: defaultDeployment,
+		PrepareForCreate: func(_ context.Context, obj *appsv1.Deployment) {
+			obj.Status = appsv1.DeploymentStatus{}
+			podspec.DropDisabled(&obj.Spec.Template.Spec, nil)
+		},
+		PrepareForUpdate: func(_ context.Context, obj, old *appsv1.Deployment) {
+			obj.Status = old.Status
+			podspec.DropDisabled(&obj.Spec.Template.Spec, &old.Spec.Template.Spec)
+		},
+		Warnings: func(_ context.Context, obj, old *appsv1.Deployment) []string {
+			if old == nil {
+				return append(warnOfName(obj.Name), templateWarnings(&obj.Spec.Template, nil)...)
+			}
+			return templateWarnings(&obj.Spec.Template, &old.Spec.Template)
+		},
 		Validate: func(_ context.Context, obj *appsv1.Deployment) field.ErrorList {
 			return validateDeployment(obj)
 		},
@@ -104,7 +116,7 @@ func validateDeployment(obj *appsv1.Deployment) field.ErrorList {
 	spec, path := &obj.Spec, field.NewPath("spec")
 	errs := nonNegative(table.Value(spec.Replicas), path.Child("replicas"))
 	errs = append(errs, validateSelector(spec.Selector, &spec.Template, path, "empty selector is invalid for deployment")...)
-	errs = append(errs, validateAlwaysTemplate(&spec.Template, path.Child("template"))...)
+	errs = append(errs, validateAlwaysTemplate(&spec.Template, "ReplicaSet", path.Child("template"))...)
 	errs = append(errs, validateDeploymentStrategy(&spec.Strategy, path.Child("strategy"))...)
 	errs = append(errs, nonNegative(spec.MinReadySeconds, path.Child("minReadySeconds"))...)
 	if spec.RevisionHistoryLimit != nil {
@@ -162,13 +174,5 @@ func validateDeploymentStatus(_ context.Context, obj, old *appsv1.Deployment) fi
 	if s.TerminatingReplicas != nil {
 		errs = append(errs, nonNegative(*s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
 	}
-	if s.CollisionCount != nil {
-		errs = append(errs, nonNegative(*s.CollisionCount, path.Child("collisionCount"))...)
-		if old.Status.CollisionCount != nil && *s.CollisionCount < *old.Status.CollisionCount {
-			errs = append(errs, field.Invalid(path.Child("collisionCount"), *s.CollisionCount, "cannot be decremented"))
-		}
-	} else if old.Status.CollisionCount != nil {
-		errs = append(errs, field.Invalid(path.Child("collisionCount"), int32(0), "cannot be decremented"))
-	}
-	return errs
+	return append(errs, validateCollisions(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

@@ -24,7 +24,7 @@ func ReplicaSets() *registry.Resource {
 	status.PrepareForUpdate = func(_ context.Context, obj, old *appsv1.ReplicaSet) { obj.Spec = old.Spec }
 	status.ValidateUpdate = validateReplicaSetStatus
 	status.ResetFields = []string{"spec"}
-	status.SpecOf = nil
+	status.SpecOf, status.Warnings = nil, nil
 	return registry.Define(registry.Definition[*appsv1.ReplicaSet]{
 		GroupVersion: v1, Resource: "replicasets", Kind: "ReplicaSet", Singular: "replicaset", ShortNames: []string{"rs"},
 		Categories: []string{"all"}, Namespaced: true,
@@ -67,8 +67,20 @@ func replicaSetBehaviour() registry.Behaviour[*appsv1.ReplicaSet] {
 				obj.Spec.Replicas = ptr.To(int32(1))
 			}
 		},
-		PrepareForCreate: func(_ context.Context, obj *appsv1.ReplicaSet) { obj.Status = appsv1.ReplicaSetStatus{} },
-		PrepareForUpdate: func(_ context.Context, obj, old *appsv1.ReplicaSet) { obj.Status = old.Status },
+		PrepareForCreate: func(_ context.Context, obj *appsv1.ReplicaSet) {
+			obj.Status = appsv1.ReplicaSetStatus{}
+			podspec.DropDisabled(&obj.Spec.Template.Spec, nil)
+		},
+		PrepareForUpdate: func(_ context.Context, obj, old *appsv1.ReplicaSet) {
+			obj.Status = old.Status
+			podspec.DropDisabled(&obj.Spec.Template.Spec, &old.Spec.Template.Spec)
+		},
+		Warnings: func(_ context.Context, obj, old *appsv1.ReplicaSet) []string {
+			if old == nil {
+				return append(warnOfName(obj.Name), templateWarnings(&obj.Spec.Template, nil)...)
+			}
+			return templateWarnings(&obj.Spec.Template, &old.Spec.Template)
+		},
 		Validate: func(_ context.Context, obj *appsv1.ReplicaSet) field.ErrorList {
 			return validateReplicaSet(obj)
 		},
@@ -86,7 +98,7 @@ func validateReplicaSet(obj *appsv1.ReplicaSet) field.ErrorList {
 	errs := nonNegative(table.Value(spec.Replicas), path.Child("replicas"))
 	errs = append(errs, nonNegative(spec.MinReadySeconds, path.Child("minReadySeconds"))...)
 	errs = append(errs, validateSelector(spec.Selector, &spec.Template, path, "empty selector is invalid for deployment")...)
-	return append(errs, validateAlwaysTemplate(&spec.Template, path.Child("template"))...)
+	return append(errs, validateAlwaysTemplate(&spec.Template, "ReplicaSet", path.Child("template"))...)
 }
 
 func validateReplicaSetStatus(_ context.Context, obj, _ *appsv1.ReplicaSet) field.ErrorList {

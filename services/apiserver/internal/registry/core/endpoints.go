@@ -87,7 +87,7 @@ func formatEndpoints(obj *corev1.Endpoints) string {
 	if count > shownEndpoints {
 		return fmt.Sprintf("%s + %d more...", text, count-shownEndpoints)
 	}
-	return table.OrNone(text)
+	return text
 }
 
 // endpointsManagedBy marks Endpoints that a controller makes.

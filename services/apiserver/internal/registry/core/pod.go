@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/podspec"
+	"github.com/sampan-io/sampan/services/apiserver/internal/request"
 )
 
 // PodDeps are what pods need of the rest of the server.
@@ -109,7 +110,10 @@ func podBehaviour() registry.Behaviour[*corev1.Pod] {
 	return registry.Behaviour[*corev1.Pod]{
 		Default:          podspec.DefaultPod,
 		PrepareForCreate: preparePod,
-		PrepareForUpdate: func(_ context.Context, pod, old *corev1.Pod) { pod.Status = old.Status },
+		PrepareForUpdate: func(_ context.Context, pod, old *corev1.Pod) {
+			pod.Status = old.Status
+			podspec.DropDisabled(&pod.Spec, &old.Spec)
+		},
 		Validate: func(_ context.Context, pod *corev1.Pod) field.ErrorList {
 			return podspec.ValidatePod(pod)
 		},
@@ -125,7 +129,8 @@ func podBehaviour() registry.Behaviour[*corev1.Pod] {
 
 // preparePod starts a pod's status, and writes label keys of affinity and
 // spread terms into their selectors.
-func preparePod(_ context.Context, pod *corev1.Pod) {
+func preparePod(ctx context.Context, pod *corev1.Pod) {
+	podspec.DropDisabled(&pod.Spec, nil)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOS(&pod.Spec)}
 	if len(pod.Spec.SchedulingGates) > 0 {
 		pod.Status.Conditions = []corev1.PodCondition{{
@@ -134,6 +139,9 @@ func preparePod(_ context.Context, pod *corev1.Pod) {
 		}}
 	}
 	podspec.MergeLabelKeys(pod)
+	for _, warning := range podspec.SyncAppArmor(pod) {
+		request.AddWarning(ctx, warning)
+	}
 }
 
 // podGracePeriod waits as long as the client or the pod says, and not at all

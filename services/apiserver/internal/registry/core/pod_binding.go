@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,7 +81,7 @@ func bindPod(ctx context.Context, state registry.State, namespace, name string, 
 		}
 		pod.Spec.NodeName = binding.Target.Name
 		pod.Annotations = merged(pod.Annotations, binding.Annotations)
-		pod.Labels = merged(pod.Labels, binding.Labels)
+		pod.Labels = merged(maps.Clone(binding.Labels), pod.Labels) // a pod's own labels win
 		setPodCondition(pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 		return nil
 	})

@@ -72,6 +72,12 @@ func serviceBehaviour(allocations *allocator.Services) registry.Behaviour[*corev
 		Warnings:            warnOfService,
 		ResetFields:         []string{"status"},
 		Begin: func(ctx context.Context, obj, old *corev1.Service, dryRun bool) (func(bool), error) {
+			// The engine begins before it prepares, and what a client asked for must be
+			// known before addresses are given out.
+			mirrorClusterIP(obj, old)
+			if old != nil {
+				keepAllocated(obj, old)
+			}
 			return beginService(ctx, allocations, obj, old, dryRun)
 		},
 		AfterDelete: func(_ context.Context, obj *corev1.Service) { allocations.Release(obj, nil) },

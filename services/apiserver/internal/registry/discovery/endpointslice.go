@@ -78,27 +78,24 @@ func sliceContent(obj *discoveryv1.EndpointSlice) any {
 const shown = 3
 
 func formatPorts(ports []discoveryv1.EndpointPort) string {
-	if len(ports) == 0 {
-		return "<unset>"
-	}
 	var list []string
 	for i, port := range ports {
 		if i == shown {
 			break
 		}
-		number := "*"
-		if port.Port != nil {
-			number = strconv.Itoa(int(*port.Port))
+		switch {
+		case port.Port != nil:
+			list = append(list, strconv.Itoa(int(*port.Port)))
+		case port.Name != nil:
+			list = append(list, *port.Name)
+		default:
+			list = append(list, "*")
 		}
-		list = append(list, number)
 	}
 	return more(list, len(ports))
 }
 
 func formatEndpoints(endpoints []discoveryv1.Endpoint) string {
-	if len(endpoints) == 0 {
-		return "<unset>"
-	}
 	var list []string
 	count := 0
 	for _, endpoint := range endpoints {
@@ -115,6 +112,9 @@ func more(list []string, count int) string {
 	text := strings.Join(list, ",")
 	if count > shown {
 		return fmt.Sprintf("%s + %d more...", text, count-shown)
+	}
+	if text == "" {
+		return "<unset>"
 	}
 	return text
 }

@@ -88,7 +88,8 @@ func ValidateQuantity(name corev1.ResourceName, quantity resource.Quantity, path
 	return errs
 }
 
-func noBacksteps(target string, at *field.Path) field.ErrorList {
+// ValidateNoBacksteps refuses paths that climb.
+func ValidateNoBacksteps(target string, at *field.Path) field.ErrorList {
 	if slices.Contains(strings.Split(target, "/"), "..") {
 		return field.ErrorList{field.Invalid(at, target, "must not contain '..'")}
 	}
@@ -101,7 +102,7 @@ func descending(target string, at *field.Path) field.ErrorList {
 	if path.IsAbs(target) {
 		errs = append(errs, field.Invalid(at, target, "must be a relative path"))
 	}
-	return append(errs, noBacksteps(target, at)...)
+	return append(errs, ValidateNoBacksteps(target, at)...)
 }
 
 // fileName is descending for files that are written beside the kubelet's own,

@@ -104,7 +104,7 @@ func (c *checker) validateDevices(container *corev1.Container, path *field.Path)
 		if paths[device.DevicePath] {
 			errs = append(errs, field.Invalid(at.Child("devicePath"), device.DevicePath, "must be unique"))
 		}
-		if device.DevicePath != "" && len(noBacksteps(device.DevicePath, at)) > 0 {
+		if device.DevicePath != "" && len(ValidateNoBacksteps(device.DevicePath, at)) > 0 {
 			errs = append(errs, field.Invalid(at.Child("devicePath"), device.DevicePath, "can not contain backsteps ('..')"))
 		}
 		if mounts[device.Name] {

@@ -29,8 +29,8 @@ func IsExtended(name corev1.ResourceName) bool {
 	return len(utilvalidation.IsQualifiedName(requestsPrefix+string(name))) == 0
 }
 
-// overcommits says that a resource's requests may be below its limits.
-func overcommits(name corev1.ResourceName) bool { return isNative(name) && !isHugePage(name) }
+// Overcommits says that a resource's requests may be below its limits.
+func Overcommits(name corev1.ResourceName) bool { return isNative(name) && !isHugePage(name) }
 
 // isContainerResource says that containers may name a resource without a
 // domain.
@@ -55,7 +55,8 @@ func quotaResources() []corev1.ResourceName {
 	}
 }
 
-func isQuotaResource(name corev1.ResourceName) bool {
+// IsQuotaResource says that a quota may bound a resource without a domain.
+func IsQuotaResource(name corev1.ResourceName) bool {
 	return slices.Contains(quotaResources(), name) || slices.Contains(countedResources(), name) || isQuotaHugePage(name)
 }
 
@@ -64,7 +65,7 @@ func isQuotaHugePage(name corev1.ResourceName) bool {
 }
 
 func isStandardResource(name corev1.ResourceName) bool {
-	return isQuotaResource(name) || name == corev1.ResourceStorage
+	return IsQuotaResource(name) || name == corev1.ResourceStorage
 }
 
 // isInteger says that a resource comes in whole pieces.
@@ -84,7 +85,7 @@ func ResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 // QuotaResourceName checks the name of a resource that a quota bounds.
 func QuotaResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	errs := ResourceName(name, path)
-	if !strings.Contains(string(name), "/") && !isQuotaResource(name) {
+	if !strings.Contains(string(name), "/") && !IsQuotaResource(name) {
 		errs = append(errs, field.Invalid(path, name, "must be a standard resource for quota"))
 	}
 	return errs

@@ -47,9 +47,9 @@ func validateBelowLimits(r *corev1.ResourceRequirements, limits, requests *field
 		quantity := r.Requests[resource]
 		limit, limited := r.Limits[resource]
 		switch {
-		case !limited && !overcommits(resource):
+		case !limited && !Overcommits(resource):
 			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
-		case limited && !overcommits(resource) && quantity.Cmp(limit) != 0:
+		case limited && !Overcommits(resource) && quantity.Cmp(limit) != 0:
 			errs = append(errs, field.Invalid(requests, quantity.String(), fmt.Sprintf("must be equal to %s limit of %s", resource, limit.String())))
 		case limited && quantity.Cmp(limit) > 0:
 			errs = append(errs, field.Invalid(requests, quantity.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", resource, limit.String())))

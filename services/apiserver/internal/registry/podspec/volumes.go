@@ -120,7 +120,7 @@ func ValidateHostPath(source *corev1.HostPathVolumeSource, path *field.Path) fie
 	if source.Path == "" {
 		return field.ErrorList{field.Required(path.Child("path"), "")}
 	}
-	errs := noBacksteps(source.Path, path.Child("path"))
+	errs := ValidateNoBacksteps(source.Path, path.Child("path"))
 	if source.Type != nil {
 		errs = append(errs, notSupported(*source.Type, path.Child("type"), corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate,
 			corev1.HostPathDirectory, corev1.HostPathFileOrCreate, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev)...)

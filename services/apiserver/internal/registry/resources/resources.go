@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/core"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/events"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/policy"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/scheduling"
 )
 
@@ -37,6 +38,8 @@ type Deps struct {
 	Proxying  core.Proxying
 	// Token answers POSTs to serviceaccounts/token; nil leaves it out.
 	Token *registry.Create
+	// Components are shown as componentstatuses; nil leaves that resource out.
+	Components []core.Component
 	// Others are resources that are made elsewhere.
 	Others []*registry.Resource
 }
@@ -53,24 +56,38 @@ func New(d Deps) []*registry.Resource {
 	if err != nil {
 		panic("resources: " + err.Error())
 	}
-	return append([]*registry.Resource{
+	list := []*registry.Resource{
 		core.Bindings(d.State),
 		core.ConfigMaps(),
 		core.Endpoints(),
 		core.Events(d.EventTTL),
+		core.LimitRanges(),
 		core.Namespaces(),
 		core.Nodes(d.Proxying),
+		core.PersistentVolumeClaims(),
+		core.PersistentVolumes(),
 		core.Pods(core.PodDeps{State: d.State, Streaming: d.Streaming, Proxying: d.Proxying}),
+		core.PodTemplates(),
+		core.ReplicationControllers(),
+		core.ResourceQuotas(),
 		core.Secrets(),
 		core.ServiceAccounts(d.Token),
 		core.Services(allocations, d.Proxying),
+		apps.ControllerRevisions(),
+		apps.DaemonSets(),
 		apps.Deployments(),
 		apps.ReplicaSets(),
+		apps.StatefulSets(),
 		coordination.Leases(),
 		discovery.EndpointSlices(),
 		events.Events(d.EventTTL),
+		policy.PodDisruptionBudgets(),
 		scheduling.PriorityClasses(),
-	}, d.Others...)
+	}
+	if d.Components != nil {
+		list = append(list, core.ComponentStatuses(d.Components))
+	}
+	return append(list, d.Others...)
 }
 
 // storedServices reads the Services whose addresses and ports are taken.

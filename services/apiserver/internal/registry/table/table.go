@@ -83,18 +83,9 @@ func Labels(labels map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// Selector is a label selector in its string form; nil shows <none>, and one
-// that cannot be parsed <error>.
-func Selector(selector *metav1.LabelSelector) string {
-	if selector == nil {
-		return None
-	}
-	s := metav1.FormatLabelSelector(selector)
-	if s == "" {
-		return None
-	}
-	return s
-}
+// Selector is a label selector in its string form; an empty one shows <none>,
+// and one that cannot be parsed <error>.
+func Selector(selector *metav1.LabelSelector) string { return metav1.FormatLabelSelector(selector) }
 
 // Containers are the names and the images of containers, each joined by commas.
 func Containers(containers []corev1.Container) (names, images string) {
