@@ -25,14 +25,14 @@ func (r Runc) Args(args ...string) []string {
 	return append([]string{"--root", r.Root}, args...)
 }
 
-// Start lets the created container's process run.
-func (r Runc) Start(ctx context.Context, id string) error {
-	return r.run(ctx, nil, "start", id)
+// Delete removes what is left of a container that has ended.
+func (r Runc) Delete(ctx context.Context, id string) error {
+	return r.run(ctx, nil, "delete", id)
 }
 
-// Delete removes what is left of the container, and kills it when it runs. A
-// container that is not there is no error.
-func (r Runc) Delete(ctx context.Context, id string) error {
+// Kill removes the container and kills what runs of it, which takes runc 100 ms at
+// least. A container that is not there is no error.
+func (r Runc) Kill(ctx context.Context, id string) error {
 	return r.run(ctx, nil, "delete", "--force", id)
 }
 

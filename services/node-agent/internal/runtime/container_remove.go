@@ -54,10 +54,8 @@ func (s *Server) removeContainer(ctx context.Context, c *container) error {
 // clearContainer removes what a container that does not run has left, the record
 // last, so that a cut-off removal is taken up at the next start.
 func (s *Server) clearContainer(ctx context.Context, record *containerRecord) error {
-	if _, err := os.Stat(s.runc.StateDir(record.ID)); err == nil {
-		if err := s.runc.Delete(ctx, record.ID); err != nil {
-			return err
-		}
+	if err := s.deleteRunc(ctx, record.ID); err != nil {
+		return err
 	}
 	if err := s.clearCgroup(record.Cgroup); err != nil {
 		return err
@@ -74,6 +72,17 @@ func (s *Server) clearContainer(ctx context.Context, record *containerRecord) er
 		return err
 	}
 	return s.containerRecords.Delete(record.ID)
+}
+
+// deleteRunc removes runc's state of the container, gently if nothing of it runs.
+func (s *Server) deleteRunc(ctx context.Context, id string) error {
+	if _, err := os.Stat(s.runc.StateDir(id)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if s.runc.Delete(ctx, id) == nil {
+		return nil
+	}
+	return s.runc.Kill(ctx, id)
 }
 
 // clearCgroup kills and removes the group. A damaged record does not know its own;

@@ -55,7 +55,17 @@ func (s *Server) StartContainer(ctx context.Context, req *runtimeapi.StartContai
 	if !started {
 		return nil, fmt.Errorf("%w: container %s is %s", errState, c.id, c.get().Phase)
 	}
-	if err := s.runc.Start(ctx, c.id); err != nil {
+	startCtx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-c.done:
+			cancel(errors.New("the process ended before its start"))
+		case <-startCtx.Done():
+		}
+	}()
+	err = s.runc.Start(startCtx, c.id)
+	cancel(nil)
+	if err != nil {
 		return nil, s.startFailed(c, err)
 	}
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, c.get().SandboxID)

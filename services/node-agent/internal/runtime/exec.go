@@ -23,8 +23,9 @@ import (
 const (
 	// maxExecOutput is how much of each stream ExecSync returns, as upstream's runtimes do.
 	maxExecOutput = 16 << 20
-	// drain is how long output may go on after the process has ended, from what it has
-	// started and left behind.
+	// drain is how long output may go on after the command has been killed, from what it
+	// has started and left behind. Without a kill, ExecSync ends with the output, as it
+	// does in other runtimes.
 	drain = 2 * time.Second
 )
 

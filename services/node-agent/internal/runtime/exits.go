@@ -118,7 +118,8 @@ func (s *Server) end(c *container, how ending) {
 			return false
 		}
 		ended = true
-		r.Phase, r.ExitCode, r.FinishedAt = exited, how.code, how.at
+		// A file's time comes from a coarser clock than ours.
+		r.Phase, r.ExitCode, r.FinishedAt = exited, how.code, max(how.at, r.StartedAt, r.CreatedAt)
 		if how.message != "" {
 			r.Message = how.message
 		}

@@ -95,5 +95,8 @@ func (s *Server) stopPause(ctx context.Context, record *sandboxRecord) error {
 	if err := record.Pause.Signal(unix.SIGKILL); err != nil && !errors.Is(err, monitor.ErrGone) {
 		return err
 	}
-	return s.runc.Delete(ctx, record.ID)
+	if err := record.Pause.Wait(ctx); err != nil {
+		return err
+	}
+	return s.deleteRunc(ctx, record.ID)
 }

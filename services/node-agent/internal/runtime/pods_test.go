@@ -2,12 +2,15 @@ package runtime_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/monitor"
 )
 
 // pod is a sandbox of a test.
@@ -145,4 +148,18 @@ func assertContains(t testing.TB, text, want string) {
 	if !strings.Contains(text, want) {
 		t.Errorf("%q does not contain %q", text, want)
 	}
+}
+
+// initProcess reads the container's first process from a verbose status.
+func initProcess(t testing.TB, resp *runtimeapi.ContainerStatusResponse) monitor.Process {
+	t.Helper()
+	var info struct {
+		Record struct {
+			Init monitor.Process `json:"init"`
+		} `json:"record"`
+	}
+	if err := json.Unmarshal([]byte(resp.GetInfo()["info"]), &info); err != nil {
+		t.Fatal(err)
+	}
+	return info.Record.Init
 }

@@ -115,7 +115,8 @@ func (s *Server) adopt(record *containerRecord) error {
 			return err
 		}
 	}
-	if record.Phase == running && s.waitsForStart(record.ID) {
+	if record.Phase == running && s.runc.Created(record.ID) {
+		// The start was cut off before runc let the process go.
 		record.Phase, record.StartedAt = created, 0
 	}
 	c := newContainer(record)
@@ -127,12 +128,6 @@ func (s *Server) adopt(record *containerRecord) error {
 		s.watch(c)
 	}
 	return nil
-}
-
-// waitsForStart tells that runc has not let the process go yet: a start was cut off.
-func (s *Server) waitsForStart(id string) bool {
-	_, err := os.Stat(filepath.Join(s.runc.StateDir(id), "exec.fifo"))
-	return err == nil
 }
 
 // clearDebris removes directories that no record owns, and exit codes of containers

@@ -99,19 +99,10 @@ func openTerminal() (master, slave *os.File, err error) {
 		return nil, nil, fmt.Errorf("unlocking a terminal: %w", err)
 	}
 	// By ioctl and not by name: /dev/pts may be another instance's.
-	peer, err := unix.IoctlRetInt(fd, unix.TIOCGPTPEER)
-	if err == nil {
-		return master, os.NewFile(uintptr(peer), "pts"), nil
-	}
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err != nil {
+	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
 		master.Close()
-		return nil, nil, fmt.Errorf("naming a terminal: %w", err)
+		return nil, nil, fmt.Errorf("opening a terminal: %w", errno)
 	}
-	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		master.Close()
-		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
-	}
-	return master, slave, nil
+	return master, os.NewFile(peer, "pts"), nil
 }
