@@ -49,7 +49,8 @@ type entry struct {
 
 // entries are all plugins in the order in which they run, which is upstream's.
 // NodeRestriction and DenyServiceExternalIPs are on where upstream leaves them to
-// the installer.
+// the installer; StorageObjectInUseProtection is off, for without the controllers
+// that take its finalizers away nothing could be deleted.
 func entries() []entry {
 	return []entry{
 		{"NamespaceLifecycle", true, newNamespaceLifecycle},
@@ -62,7 +63,7 @@ func entries() []entry {
 		{"DefaultTolerationSeconds", true, newDefaultTolerationSeconds},
 		{"ExtendedResourceToleration", false, newExtendedResourceToleration},
 		{"DefaultStorageClass", true, newDefaultStorageClass},
-		{"StorageObjectInUseProtection", true, newStorageObjectInUseProtection},
+		{"StorageObjectInUseProtection", false, newStorageObjectInUseProtection},
 		{"OwnerReferencesPermissionEnforcement", false, newOwnerReferencesPermissionEnforcement},
 		{"PersistentVolumeClaimResize", true, newPersistentVolumeClaimResize},
 		{"RuntimeClass", true, newRuntimeClass},

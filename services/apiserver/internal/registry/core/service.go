@@ -49,17 +49,14 @@ func serviceBehaviour(allocations *allocator.Services) registry.Behaviour[*corev
 		Default: defaultService,
 		PrepareForCreate: func(_ context.Context, obj *corev1.Service) {
 			obj.Status = corev1.ServiceStatus{}
-			mirrorClusterIP(obj, nil)
-			dropTypeDependent(obj, nil)
+			completeService(obj, nil)
 		},
 		PrepareForUpdate: func(_ context.Context, obj, old *corev1.Service) {
 			obj.Status = old.Status
 			if obj.Spec.Type != corev1.ServiceTypeLoadBalancer {
 				obj.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 			}
-			mirrorClusterIP(obj, old)
-			keepAllocated(obj, old)
-			dropTypeDependent(obj, old)
+			completeService(obj, old)
 		},
 		Validate: func(_ context.Context, obj *corev1.Service) field.ErrorList {
 			return validateService(obj, nil)
