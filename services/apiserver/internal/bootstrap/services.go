@@ -99,7 +99,12 @@ func servicePortsOf(want *corev1.Service) func(runtime.Object) (bool, error) {
 	}
 }
 
+// endpoints are none for a server that only its own host reaches: a loopback
+// address means another host to each client.
 func endpoints(cfg Config) []item {
+	if cfg.AdvertiseAddress.IsLoopback() {
+		return nil
+	}
 	address := cfg.AdvertiseAddress.String()
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
 	legacy := &corev1.Endpoints{ //nolint:staticcheck // clients still read the older kind

@@ -35,7 +35,7 @@ func decodeQuery(r *http.Request, into runtime.Object) error {
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	return decodeParameters(values, metav1.SchemeGroupVersion, into)
+	return decodeParameters(values, schema.GroupVersion{Version: "v1"}, into)
 }
 
 func decodeParameters(values url.Values, version schema.GroupVersion, into runtime.Object) error {

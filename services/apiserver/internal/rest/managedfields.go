@@ -56,13 +56,14 @@ func newManagers(resource *registry.Resource, converter *typeConverter) *manager
 			view := &kindConverter{kind: kind, create: resource.New, strategy: sub.Update}
 			m.bySubresource[sub.Name] = newManager(converter, view, sub.Name, sub.Update)
 		case sub.Scale != nil:
-			m.scale = newManager(converter, &kindConverter{kind: scaleKind, create: newScale}, sub.Name, nil)
+			// client-go has no schema for Scale; a deduced one tells its fields as well.
+			m.scale = newManager(managedfields.NewDeducedTypeConverter(), &kindConverter{kind: scaleKind, create: newScale}, sub.Name, nil)
 		}
 	}
 	return m
 }
 
-func newManager(converter *typeConverter, kind *kindConverter, subresource string, strategy *registry.Strategy) *managedfields.FieldManager {
+func newManager(converter managedfields.TypeConverter, kind *kindConverter, subresource string, strategy *registry.Strategy) *managedfields.FieldManager {
 	manager, err := managedfields.NewDefaultFieldManager(
 		converter, kind, kind, kind, kind.kind, kind.kind.GroupVersion(), subresource, resetFilter(kind.kind, strategy))
 	if err != nil { // only a nil converter makes one

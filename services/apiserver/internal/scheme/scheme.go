@@ -2,6 +2,7 @@
 package scheme
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -19,5 +20,7 @@ var Codecs = serializer.NewCodecFactory(Scheme)
 func build() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientscheme.AddToScheme(s))
+	// Options are also sent under the group of their own package.
+	metav1.AddToGroupVersion(s, metav1.SchemeGroupVersion)
 	return s
 }

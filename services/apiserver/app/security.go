@@ -1,0 +1,98 @@
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/plugins"
+	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
+	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/tokens"
+)
+
+// security is who may do what: authenticators, authorizers and admission.
+type security struct {
+	authenticator authn.Authenticator
+	tokens        authn.TokenAuthenticator
+	issuer        *tokens.Issuer
+	authorizer    authz.Union
+	rbac          *authz.RBAC
+	node          *authz.Node
+	admission     *lateAdmission
+}
+
+// lateAdmission is the chain, which is made after the engine that it reads from.
+type lateAdmission struct{ chain admission.Chain }
+
+// Admit implements registry.Admission.
+func (l *lateAdmission) Admit(ctx context.Context, a *admission.Attributes) error {
+	return l.chain.Admit(ctx, a)
+}
+
+// Validate implements registry.Admission.
+func (l *lateAdmission) Validate(ctx context.Context, a *admission.Attributes) error {
+	return l.chain.Validate(ctx, a)
+}
+
+// newSecurity makes all that needs no stored objects yet; state is bound before
+// the first request.
+func (c *config) newSecurity(b bundles, state registry.State) (*security, error) {
+	s := &security{rbac: authz.NewRBAC(), node: authz.NewNode(), admission: &lateAdmission{}}
+	var err error
+	if s.authorizer, err = authz.FromModes(c.Identity.AuthorizationModes, s.rbac, s.node); err != nil {
+		return nil, err
+	}
+	if s.issuer, err = tokens.NewIssuer(c.tokens); err != nil {
+		return nil, err
+	}
+	accounts, err := tokens.NewAuthenticator(c.tokens, state)
+	if err != nil {
+		return nil, err
+	}
+	list := authn.Tokens{accounts}
+	if c.Identity.BootstrapTokens {
+		list = append(list, authn.NewBootstrapTokens(state))
+	}
+	s.tokens = list
+	s.authenticator = c.authenticator(b, list)
+	return s, nil
+}
+
+func (c *config) authenticator(b bundles, list authn.Tokens) authn.Authenticator {
+	var order []authn.Authenticator
+	if b.frontProxy != nil {
+		order = append(order, authn.NewHeaders(b.frontProxy, c.Identity.FrontProxy))
+	}
+	if b.client != nil {
+		order = append(order, authn.NewCertificates(b.client))
+	}
+	order = append(order, authn.NewBearer(list...))
+	var last authn.Authenticator
+	if c.Identity.AnonymousAuth {
+		last = authn.NewAnonymous(authn.HealthPaths())
+	}
+	return authn.NewUnion(last, order...)
+}
+
+// start fills the authorizers and the admission chain from what is stored. The
+// chain reads through state, which must answer by now.
+func (s *security) start(ctx context.Context, c *config, state registry.State) error {
+	if err := s.rbac.Start(ctx, state); err != nil {
+		return err
+	}
+	if err := s.node.Start(ctx, state); err != nil {
+		return err
+	}
+	chain, err := plugins.New(plugins.Config{
+		State: state, Authorizer: s.authorizer, Enable: c.Admission.Enable, Disable: c.Admission.Disable,
+		NotReadySeconds: c.Admission.NotReadySeconds, UnreachableSeconds: c.Admission.UnreachableSeconds,
+		APIAudiences: c.tokens.Audiences,
+	})
+	if err != nil {
+		return fmt.Errorf("making the admission chain: %w", err)
+	}
+	s.admission.chain = chain
+	return nil
+}

@@ -1,0 +1,81 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
+	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
+	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
+	"github.com/sampan-io/sampan/services/internal/component"
+)
+
+// serve brings the server up over an open store and serves until ctx ends.
+func (s *server) serve(ctx, life context.Context, store storage.Interface) error {
+	caches, _, err := startCaches(life, store, s.resources)
+	if err != nil {
+		return err
+	}
+	s.engine = rest.New(rest.Config{Resources: s.resources, Caches: caches, Admission: s.security.admission})
+	s.running.Go(s.engine.Warm)
+	if err := s.security.start(life, s.config, s.engine); err != nil {
+		return err
+	}
+	s.health.AddReady(component.Check{Name: "poststarthook/bootstrap", Probe: s.probeReady})
+	s.health.AddReady(component.Check{Name: "shutdown", Probe: func(context.Context) error { return ctx.Err() }})
+	s.health.AddLive(component.Check{Name: "store", Probe: func(ctx context.Context) error {
+		_, err := store.Current(ctx)
+		return err
+	}})
+	handler, err := s.handler()
+	if err != nil {
+		return err
+	}
+	config, err := s.serverTLS(s.bundles)
+	if err != nil {
+		return err
+	}
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, 2)
+	s.running.Go(func() {
+		if err := s.bootstrap(life); err != nil && life.Err() == nil {
+			failed <- err
+			stop()
+		}
+	})
+	aggregator := bootstrap.NewAggregator(s.engine, s.log)
+	s.running.Go(func() {
+		if err := aggregator.Run(life); err != nil && life.Err() == nil {
+			failed <- err
+			stop()
+		}
+	})
+	context.AfterFunc(serving, func() { close(s.stopping) })
+	s.log.Info("Serving", "address", s.listener.Addr().String())
+	err = component.Serve(serving, s.listener, handler, config)
+	s.streams.Close()
+	select {
+	case cause := <-failed:
+		return errors.Join(cause, err)
+	default:
+		return err
+	}
+}
+
+var errNotReady = errors.New("the cluster's own objects are not there yet")
+
+func (s *server) probeReady(context.Context) error {
+	if !s.ready.Load() {
+		return errNotReady
+	}
+	return nil
+}
+
+func readIfGiven(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return os.ReadFile(path)
+}

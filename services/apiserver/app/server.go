@@ -1,0 +1,179 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
+	"github.com/sampan-io/sampan/services/apiserver/internal/filters"
+	"github.com/sampan-io/sampan/services/apiserver/internal/handlers"
+	"github.com/sampan-io/sampan/services/apiserver/internal/patch"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/authentication"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/authorization"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/rbac"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/resources"
+	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
+	"github.com/sampan-io/sampan/services/apiserver/internal/streaming"
+	"github.com/sampan-io/sampan/services/apiserver/internal/tokens"
+	"github.com/sampan-io/sampan/services/internal/component"
+)
+
+// server is a running server's parts.
+type server struct {
+	*config
+	listener  net.Listener
+	bundles   bundles
+	security  *security
+	engine    *rest.Engine
+	resources []*registry.Resource
+	health    *component.Health
+	streams   *streaming.Connections
+
+	ready    atomic.Bool   // bootstrap is done
+	stopping chan struct{} // closed when the server stops
+	running  sync.WaitGroup
+}
+
+// run serves until ctx ends: first the port, then the store, the caches and what
+// is read from them, at last the requests.
+func (c *config) run(ctx context.Context) error {
+	address := net.JoinHostPort(c.Serving.BindAddress, strconv.Itoa(c.Serving.SecurePort))
+	listener, err := component.Listen(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() // no-op once it has served
+	s := &server{config: c, listener: listener, health: component.NewHealth(), stopping: make(chan struct{})}
+	if err := s.prepare(); err != nil {
+		return &component.UsageError{Err: err}
+	}
+	store, err := c.openStore()
+	if err != nil {
+		return err
+	}
+	// What serves requests outlives ctx, until those in flight are answered.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	err = s.serve(ctx, life, store)
+	end()
+	s.running.Wait()
+	if s.engine != nil {
+		s.engine.Wait()
+	}
+	return errors.Join(err, store.Close())
+}
+
+// port is where the server listens.
+func (s *server) port() int { return s.listener.Addr().(*net.TCPAddr).Port }
+
+// prepare makes what needs no store: certificates, security, the resources.
+func (s *server) prepare() error {
+	patch.LimitCopies(handlers.MaxBodyBytes)
+	if err := s.ensureCertificates(s.port()); err != nil {
+		return err
+	}
+	var err error
+	if s.bundles, err = s.loadBundles(); err != nil {
+		return err
+	}
+	state := registry.Late(func() registry.State { return s.engine })
+	if s.security, err = s.newSecurity(s.bundles, state); err != nil {
+		return err
+	}
+	agents, err := s.agentTLS()
+	if err != nil {
+		return err
+	}
+	var types []corev1.NodeAddressType
+	for _, t := range s.Kubelet.AddressTypes {
+		types = append(types, corev1.NodeAddressType(t))
+	}
+	s.streams = streaming.New(state, streaming.Config{TLS: agents, AddressTypes: types})
+	deps := s.deps
+	deps.State = func() registry.State { return s.engine }
+	deps.Streaming, deps.Proxying = s.streams, s.streams
+	deps.Token = tokens.NewCreate(s.security.issuer, state)
+	deps.Others = append(deps.Others, rbac.Resources(s.security.rbac, s.security.authorizer)...)
+	deps.Others = append(deps.Others, authentication.Resources(s.security.tokens, s.tokens.Audiences)...)
+	deps.Others = append(deps.Others, authorization.Resources(s.security.authorizer, s.security.authorizer)...)
+	s.resources = resources.New(deps)
+	return nil
+}
+
+// served are the names of resources and subresources, for metrics.
+func (s *server) served() map[schema.GroupVersionResource]map[string]bool {
+	names := map[schema.GroupVersionResource]map[string]bool{}
+	for _, r := range s.resources {
+		subresources := map[string]bool{}
+		for _, sub := range r.Subresources {
+			subresources[sub.Name] = true
+		}
+		names[r.GroupVersionResource] = subresources
+	}
+	return names
+}
+
+func (s *server) handler() (http.Handler, error) {
+	metrics := component.NewMetrics()
+	api := handlers.New(handlers.Config{
+		Resources: s.resources, Engine: s.engine, Admission: s.security.admission, Authorizer: s.security.authorizer,
+		MinRequestTimeout: time.Duration(s.Serving.MinRequestTimeout) * time.Second, Stop: s.stopping,
+	})
+	url := "https://" + net.JoinHostPort(s.advertise.String(), strconv.Itoa(s.port()))
+	routes, err := s.routes(s.resources, api, s.health, metrics, url)
+	if err != nil {
+		return nil, err
+	}
+	return filters.Chain(routes, filters.Config{
+		Log: s.log, Metrics: filters.NewMetrics(metrics, s.served()), Authenticator: s.security.authenticator,
+		Authorizer: s.security.authorizer, Long: api.Long, RequestTimeout: s.Serving.RequestTimeout,
+		CORSAllowed: s.Serving.CORSAllowed, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
+	}), nil
+}
+
+func (s *server) bootstrapConfig() (bootstrap.Config, error) {
+	config := bootstrap.Config{
+		AdvertiseAddress: s.advertise, SecurePort: int32(s.port()),
+		ServiceIP: nth(s.deps.ServiceCIDRs[0], 1), DNSIP: nth(s.deps.ServiceCIDRs[0], 10),
+	}
+	var err error
+	if config.ClientCA, err = readIfGiven(s.Identity.ClientCAFile); err != nil {
+		return config, err
+	}
+	if s.Identity.FrontProxyCAFile == "" {
+		return config, nil
+	}
+	proxy := s.Identity.FrontProxy.WithDefaults()
+	config.RequestHeader = bootstrap.RequestHeader{
+		AllowedNames: proxy.AllowedNames, UserHeaders: proxy.UserHeaders, GroupHeaders: proxy.GroupHeaders,
+		UIDHeaders: proxy.UIDHeaders, Extra: proxy.ExtraPrefixes,
+	}
+	config.RequestHeader.ClientCA, err = readIfGiven(s.Identity.FrontProxyCAFile)
+	return config, err
+}
+
+// bootstrap ensures what every client takes for granted, and then lets the
+// server be ready.
+func (s *server) bootstrap(ctx context.Context) error {
+	config, err := s.bootstrapConfig()
+	if err != nil {
+		return err
+	}
+	if err := bootstrap.Ensure(ctx, s.engine, config); err != nil {
+		return fmt.Errorf("ensuring the cluster's own objects: %w", err)
+	}
+	s.ready.Store(true)
+	s.log.Info("Ready")
+	s.running.Go(func() { bootstrap.Keep(ctx, s.engine, config, s.log) })
+	return nil
+}
