@@ -56,7 +56,7 @@ func mirrorPod(change ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-func request(change ...func(*authenticationv1.TokenRequest)) *authenticationv1.TokenRequest {
+func tokenRequest(change ...func(*authenticationv1.TokenRequest)) *authenticationv1.TokenRequest {
 	r := &authenticationv1.TokenRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "blue", Name: "default"},
 		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"api"}, BoundObjectRef: &authenticationv1.BoundObjectReference{
@@ -150,19 +150,19 @@ func TestNodeRestriction(t *testing.T) {
 		{"lease elsewhere", create, "leases.coordination.k8s.io", lease("kube-system", "node-1"), nil, "can only access leases"},
 		{"another's lease's update", update, "leases.coordination.k8s.io", lease("kube-node-lease", "node-2"), lease("kube-node-lease", "node-2"), "same name as the requesting node"},
 
-		{"token", create, "serviceaccounts/token", request(), nil, ""},
-		{"token without audience", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = nil }), nil, ""},
-		{"token for a volume's audience", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = []string{"vault"} }), nil, ""},
-		{"token for another audience", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = []string{"bank"} }), nil, `audience "bank" not found in pod spec volume`},
-		{"token for two audiences", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = []string{"vault", "bank"} }), nil, "0 or 1 audiences"},
-		{"unbound token", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef = nil }), nil, "not bound to a pod"},
-		{"node-bound token", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Kind = "Node" }), nil, "not bound to a pod"},
-		{"token without uid", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.UID = "" }), nil, "without a uid"},
-		{"token of an older pod", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.UID = "old" }), nil, "does not match the UID"},
-		{"token of another's pod", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) {
+		{"token", create, "serviceaccounts/token", tokenRequest(), nil, ""},
+		{"token without audience", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = nil }), nil, ""},
+		{"token for a volume's audience", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = []string{"vault"} }), nil, ""},
+		{"token for another audience", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = []string{"bank"} }), nil, `audience "bank" not found in pod spec volume`},
+		{"token for two audiences", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.Audiences = []string{"vault", "bank"} }), nil, "0 or 1 audiences"},
+		{"unbound token", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef = nil }), nil, "not bound to a pod"},
+		{"node-bound token", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Kind = "Node" }), nil, "not bound to a pod"},
+		{"token without uid", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.UID = "" }), nil, "without a uid"},
+		{"token of an older pod", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.UID = "old" }), nil, "does not match the UID"},
+		{"token of another's pod", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) {
 			r.Spec.BoundObjectRef.Name, r.Spec.BoundObjectRef.UID = "theirs", "uid-theirs"
 		}), nil, "different node"},
-		{"token of an absent pod", create, "serviceaccounts/token", request(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Name = "absent" }), nil, "404"},
+		{"token of an absent pod", create, "serviceaccounts/token", tokenRequest(func(r *authenticationv1.TokenRequest) { r.Spec.BoundObjectRef.Name = "absent" }), nil, "404"},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			state := newState()

@@ -59,6 +59,7 @@ func entries() []entry {
 		{"NodeRestriction", true, newNodeRestriction},
 		{"TaintNodesByCondition", true, newTaintNodesByCondition},
 		{"AlwaysPullImages", false, newAlwaysPullImages},
+		{"PodSecurity", true, newPodSecurity},
 		{"Priority", true, newPriority},
 		{"DefaultTolerationSeconds", true, newDefaultTolerationSeconds},
 		{"ExtendedResourceToleration", false, newExtendedResourceToleration},
