@@ -17,6 +17,7 @@ import (
 // beginService gives a Service its IP families, cluster IPs and node ports.
 // Addresses that an update gives up are released when it is stored.
 func beginService(ctx context.Context, allocations *allocator.Services, obj, old *corev1.Service, dryRun bool) (func(bool), error) {
+	completeService(obj, old)
 	if errs := setFamilies(obj, old, allocations.Families()); len(errs) > 0 {
 		return nil, invalidService(obj, errs)
 	}

@@ -6,6 +6,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// completeService fills in what a client may leave out of a Service and drops
+// what only its former type had. Begin needs it before it gives anything out,
+// and the preparation again, since the two may come in either order.
+func completeService(obj, old *corev1.Service) {
+	mirrorClusterIP(obj, old)
+	if old != nil {
+		keepAllocated(obj, old)
+		dropTypeDependent(obj, old)
+	}
+}
+
 // mirrorClusterIP keeps clusterIP and clusterIPs[0] equal when a client knows
 // only one of them. The rest of a client's mistakes is left for validation.
 func mirrorClusterIP(obj, old *corev1.Service) {
@@ -82,9 +93,6 @@ func keepNodePorts(obj, old *corev1.Service) {
 // dropTypeDependent drops values that the new type has no use for and that the
 // client did not set itself but carried over from the old type.
 func dropTypeDependent(obj, old *corev1.Service) {
-	if old == nil {
-		return
-	}
 	now, was := &obj.Spec, &old.Spec
 	if hasClusterIPType(old) && !hasClusterIPType(obj) && now.ClusterIP == was.ClusterIP && slices.Equal(now.ClusterIPs, was.ClusterIPs) {
 		now.ClusterIP, now.ClusterIPs = "", nil

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -37,7 +38,7 @@ func warnOfService(_ context.Context, obj, old *corev1.Service) []string {
 		}
 	}
 	for i, cidr := range obj.Spec.LoadBalancerSourceRanges {
-		warnings = append(warnings, utilvalidation.GetWarningsForCIDR(spec.Child("loadBalancerSourceRanges").Index(i), cidr)...)
+		warnings = append(warnings, utilvalidation.GetWarningsForCIDR(spec.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(cidr))...)
 	}
 	return warnings
 }
