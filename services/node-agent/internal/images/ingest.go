@@ -151,11 +151,15 @@ func unpackVerified(ctx context.Context, blob io.Reader, dir, diffID string) err
 	defer closeTar()
 	hash := sha256.New()
 	counted := io.TeeReader(tar, hash)
-	if err := layers.Unpack(ctx, counted, dir); err != nil {
+	if err := layers.Unpack(ctx, counted, dir, layers.DefaultLimits()); err != nil {
 		return err
 	}
-	// What follows the end of the archive belongs to the digests too.
-	if _, err := io.Copy(io.Discard, counted); err != nil {
+	// What follows the end of the archive belongs to the digests too. It is padding, and
+	// not much of it.
+	const maxPadding = 64 << 20
+	if n, err := io.CopyN(io.Discard, counted, maxPadding); err == nil {
+		return fmt.Errorf("%w: more than %d bytes after the end", layers.ErrHostile, n)
+	} else if !errors.Is(err, io.EOF) {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, blob); err != nil {

@@ -94,6 +94,9 @@ func (u *unpacker) regular(parent int, base string, header *tar.Header, content 
 	}
 	defer unix.Close(fd)
 	for {
+		if err := u.ctx.Err(); err != nil {
+			return err
+		}
 		n, err := content.Read(u.buf)
 		if err := writeAll(fd, u.buf[:n]); err != nil {
 			return err

@@ -18,8 +18,17 @@ const (
 	whiteoutPrefix = ".wh."
 	opaqueWhiteout = ".wh..wh..opq"
 	opaqueXattr    = "trusted.overlay.opaque"
-	maxEntries     = 5_000_000
 )
+
+// Limits bound what one layer may become on disk. A few bytes of a compressed or
+// sparse archive can stand for more than any disk holds.
+type Limits struct {
+	Bytes   int64
+	Entries int
+}
+
+// DefaultLimits are beyond every honest layer.
+func DefaultLimits() Limits { return Limits{Bytes: 256 << 30, Entries: 5_000_000} }
 
 // ErrHostile marks a layer that tries what no honest layer does.
 var ErrHostile = errors.New("malicious image layer")
@@ -29,12 +38,12 @@ var ErrHostile = errors.New("malicious image layer")
 // dir were the root directory. Device nodes and sockets are left out: the runtime
 // makes /dev, and an image needs no other. On an error dir holds a part of the
 // layer.
-func Unpack(ctx context.Context, r io.Reader, dir string) error {
+func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("opening the layer directory: %w", err)
 	}
-	u := &unpacker{root: root, parent: -1, buf: make([]byte, 256*1024)}
+	u := &unpacker{ctx: ctx, root: root, parent: -1, buf: make([]byte, 256*1024), left: limits.Bytes}
 	defer u.close()
 	tr := tar.NewReader(r)
 	for n := 0; ; n++ {
@@ -48,8 +57,11 @@ func Unpack(ctx context.Context, r io.Reader, dir string) error {
 		if err != nil {
 			return fmt.Errorf("reading the layer: %w", err)
 		}
-		if n >= maxEntries {
-			return fmt.Errorf("%w: more than %d entries", ErrHostile, maxEntries)
+		if n >= limits.Entries {
+			return fmt.Errorf("%w: more than %d entries", ErrHostile, limits.Entries)
+		}
+		if u.left -= header.Size; u.left < 0 || header.Size < 0 {
+			return fmt.Errorf("%w: more than %d bytes", ErrHostile, limits.Bytes)
 		}
 		if err := u.entry(header, tr); err != nil {
 			return fmt.Errorf("unpacking %q: %w", header.Name, err)
@@ -58,8 +70,10 @@ func Unpack(ctx context.Context, r io.Reader, dir string) error {
 }
 
 type unpacker struct {
+	ctx  context.Context // of the one call of Unpack
 	root int
 	buf  []byte
+	left int64 // bytes that may still come
 	// The directory used last, since entries of one directory follow each other.
 	parentName string
 	parent     int

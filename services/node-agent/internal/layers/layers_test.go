@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,7 +66,7 @@ func unpack(t testing.TB, data []byte) (dir string, err error) {
 	if err := os.WriteFile(filepath.Join(outside, "victim"), []byte("untouched"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err = layers.Unpack(t.Context(), bytes.NewReader(data), dir)
+	err = layers.Unpack(t.Context(), bytes.NewReader(data), dir, layers.Limits{Bytes: 1 << 20, Entries: 1000})
 	got, readErr := os.ReadFile(filepath.Join(outside, "victim"))
 	if readErr != nil || string(got) != "untouched" {
 		t.Errorf("a file outside was changed: %q, %v", got, readErr)
@@ -212,6 +213,19 @@ func TestUnpackOfCutOffLayerFails(t *testing.T) {
 	data := layer(t, entry{name: "file", data: strings.Repeat("x", 4096)})
 	if _, err := unpack(t, data[:1024]); err == nil {
 		t.Error("a cut-off layer was accepted")
+	}
+}
+
+func TestUnpackStopsAtItsLimits(t *testing.T) {
+	many := make([]entry, 1001)
+	for i := range many {
+		many[i] = entry{name: fmt.Sprint(i), kind: tar.TypeSymlink, link: "x"}
+	}
+	big := entry{name: "big", data: strings.Repeat("x", 600<<10)}
+	for name, entries := range map[string][]entry{"entries": many, "bytes": {big, {name: "big2", data: big.data}}} {
+		if _, err := unpack(t, layer(t, entries...)); !errors.Is(err, layers.ErrHostile) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }
 

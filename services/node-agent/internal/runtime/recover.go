@@ -47,9 +47,10 @@ func (s *Server) recoverSandboxes() error {
 			continue
 		}
 		if record.Phase == creating {
-			if err := s.undoSandbox(record); err != nil {
-				s.log.Warn("Undoing a half-made sandbox", "sandbox", id, "err", err)
+			if err := s.objects.reserve(sandboxName(record.Config), id); err != nil {
+				s.log.Warn("Two sandboxes have one name", "sandbox", id, "err", err)
 			}
+			s.abandonSandbox(record)
 			continue
 		}
 		if record.Phase == ready && !s.sandboxAlive(record) {

@@ -25,7 +25,8 @@ func newID() string {
 }
 
 // RunPodSandbox makes the sandbox's namespaces and files and attaches it to the
-// network. When it fails nothing is left of it.
+// network. When it fails nothing is left of it; if even that fails, it is
+// listed as not ready, and can be stopped and removed.
 func (s *Server) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	config := req.GetConfig()
 	if err := validateSandbox(config, req.GetRuntimeHandler()); err != nil {
@@ -35,12 +36,10 @@ func (s *Server) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandbo
 		ID: newID(), Phase: creating, BootID: s.bootID, CreatedAt: time.Now().UnixNano(),
 		Handler: req.GetRuntimeHandler(), Config: config,
 	}
-	name := sandboxName(config)
-	if err := s.objects.reserve(name, record.ID); err != nil {
+	if err := s.objects.reserve(sandboxName(config), record.ID); err != nil {
 		return nil, err
 	}
 	if err := s.runSandbox(ctx, record); err != nil {
-		s.objects.release(name)
 		return nil, fmt.Errorf("running sandbox %s/%s: %w", config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), err)
 	}
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: record.ID}, nil
@@ -65,18 +64,15 @@ func validateSandbox(config *runtimeapi.PodSandboxConfig, handler string) error 
 }
 
 func (s *Server) runSandbox(ctx context.Context, record *sandboxRecord) error {
-	sb := newSandbox(record)
-	if err := s.sandboxRecords.Write(record.ID, record, false); err != nil {
-		return err
+	err := s.sandboxRecords.Write(record.ID, record, false)
+	if err == nil {
+		err = s.makeSandbox(ctx, record)
 	}
-	err := s.makeSandbox(ctx, record)
 	if err != nil {
-		if undoErr := s.undoSandbox(record); undoErr != nil {
-			s.log.Warn("Undoing a sandbox", "sandbox", record.ID, "err", undoErr)
-		}
+		s.abandonSandbox(record)
 		return err
 	}
-	s.objects.addSandbox(sb)
+	s.objects.addSandbox(newSandbox(record))
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, record.ID, record.ID)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.ID)
 	return nil

@@ -65,22 +65,32 @@ func (s *Server) stopSandbox(ctx context.Context, sb *sandbox) error {
 // releaseSandbox gives back what the sandbox holds of the host. Each step may have
 // been done before.
 func (s *Server) releaseSandbox(ctx context.Context, record *sandboxRecord) error {
-	if err := s.stopPause(ctx, record); err != nil {
-		return err
-	}
+	errs := []error{s.stopPause(ctx, record)}
 	if !hostNetwork(record.Config) {
 		pod := s.pod(record)
 		if !namespaces.Pinned(pod.NetNS) {
-			pod.NetNS = "" // after a reboot; the plugins then only give back the address
+			pod.NetNS = "" // the plugins then only give back the address
 		}
-		if err := s.network.Detach(ctx, pod); err != nil {
-			return err
-		}
+		errs = append(errs, s.network.Detach(ctx, pod))
 	}
-	if err := namespaces.Unpin(s.cfg.pins(record.ID)); err != nil {
-		return err
+	errs = append(errs, namespaces.Unpin(s.cfg.pins(record.ID)), overlay.Unmount(s.cfg.sharedMemory(record.ID)))
+	return errors.Join(errs...)
+}
+
+// abandonSandbox undoes what was made of a sandbox. What cannot be given back now is
+// kept in sight, so that the client asks for it again.
+func (s *Server) abandonSandbox(record *sandboxRecord) {
+	err := s.undoSandbox(record)
+	if err == nil {
+		s.objects.release(sandboxName(record.Config))
+		return
 	}
-	return overlay.Unmount(s.cfg.sharedMemory(record.ID))
+	s.log.Warn("Undoing a sandbox", "sandbox", record.ID, "err", err)
+	record.Phase = failed
+	if err := s.sandboxRecords.Write(record.ID, record, false); err != nil {
+		s.log.Warn("Writing down a failed sandbox", "sandbox", record.ID, "err", err)
+	}
+	s.objects.addSandbox(newSandbox(record))
 }
 
 // undoSandbox removes a sandbox that was not finished, from memory nothing.

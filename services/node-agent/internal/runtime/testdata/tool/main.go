@@ -77,6 +77,14 @@ func main() {
 		fmt.Println(err)
 	case "pid":
 		fmt.Println(os.Getpid())
+	case "fetch":
+		resp, err := http.Get(args[0])
+		check(err)
+		io.Copy(os.Stdout, resp.Body)
+	case "processes":
+		processes()
+	case "bomb":
+		bomb()
 	case "tick":
 		for i := 0; ; i++ {
 			fmt.Println("tick", i)
@@ -135,5 +143,24 @@ func check(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+}
+
+func processes() {
+	entries, err := os.ReadDir("/proc")
+	check(err)
+	for _, entry := range entries {
+		if cmdline, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline"); err == nil {
+			fmt.Println(entry.Name(), strings.ReplaceAll(string(cmdline), "\x00", " "))
+		}
+	}
+}
+
+func bomb() {
+	for {
+		if err := exec.Command("/tool", "forever").Start(); err != nil {
+			fmt.Println("could not fork:", err)
+			forever()
+		}
 	}
 }
