@@ -110,7 +110,9 @@ func ask(t *testing.T, s *httptest.Server, pair *pki.KeyPair, path string, heade
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	if err := response.Body.Close(); err != nil {
+		t.Error(err)
+	}
 	if response.ProtoMajor != 2 {
 		t.Errorf("the server spoke %s", response.Proto)
 	}

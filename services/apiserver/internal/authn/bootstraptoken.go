@@ -98,7 +98,7 @@ func (b *BootstrapTokens) groups(secret *corev1.Secret) ([]string, error) {
 			continue
 		}
 		if !b.group.MatchString(group) {
-			return nil, fmt.Errorf("bootstrap token's group %q is not one below %s:", group, BootstrappersGroup)
+			return nil, fmt.Errorf("bootstrap token's group %q is not below %s", group, BootstrappersGroup)
 		}
 		groups = append(groups, group)
 	}

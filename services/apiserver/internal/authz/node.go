@@ -7,9 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
@@ -21,12 +26,17 @@ import (
 // and what those pods refer to. What depends on a body is left to the admission
 // plugin NodeRestriction. Before Start it knows no pods.
 type Node struct {
-	graph *graph
-	rules []rbacv1.PolicyRule // for resources that are the same for every node
+	graph  *graph
+	checks map[schema.GroupResource]nodeCheck
+	rules  []rbacv1.PolicyRule // for resources that are the same for every node
 }
 
 // NewNode makes an authorizer that knows no pods.
-func NewNode() *Node { return &Node{graph: newGraph(), rules: uniformNodeRules()} }
+func NewNode() *Node {
+	n := &Node{graph: newGraph(), rules: uniformNodeRules()}
+	n.checks = n.partial()
+	return n
+}
 
 // Start fills the graph of what pods refer to, and follows changes until ctx
 // ends.
@@ -53,7 +63,7 @@ func (n *Node) Authorize(_ context.Context, a Attributes) (Decision, string, err
 		return NoOpinion, fmt.Sprintf("unknown node for user %q", a.User.Name), nil
 	}
 	if a.ResourceRequest {
-		if check := n.checkOf(a.APIGroup, a.Resource); check != nil {
+		if check := n.checks[schema.GroupResource{Group: a.APIGroup, Resource: a.Resource}]; check != nil {
 			allowed, reason := check(node, &a)
 			if allowed {
 				return Allow, "", nil
@@ -80,37 +90,23 @@ func (n *Node) Rules(user *authn.User, _ string) ([]rbacv1.PolicyRule, error) {
 // nodeCheck decides for one resource.
 type nodeCheck func(node string, a *Attributes) (allowed bool, reason string)
 
-// checkOf is the check of a resource of which a node may see a part only.
-func (n *Node) checkOf(group, resource string) nodeCheck {
-	switch {
-	case group == "" && resource == "pods":
-		return n.pod
-	case group == "" && resource == "nodes":
-		return n.node
-	case group == "" && resource == "secrets":
-		return n.read(secretRef)
-	case group == "" && resource == "configmaps":
-		return n.read(configMapRef)
-	case group == "" && resource == "persistentvolumeclaims":
-		return n.claim
-	case group == "" && resource == "persistentvolumes":
-		return n.get(volumeRef)
-	case group == "" && resource == "serviceaccounts":
-		return n.serviceAccount
-	case group == "coordination.k8s.io" && resource == "leases":
-		return n.lease
-	case group == "storage.k8s.io" && resource == "csinodes":
-		return n.csiNode
-	case group == "storage.k8s.io" && resource == "volumeattachments":
-		return n.get(attachmentRef)
-	case group == "resource.k8s.io" && resource == "resourceclaims":
-		return n.get(resourceClaimRef)
-	case group == "resource.k8s.io" && resource == "resourceslices":
-		return n.slice
-	case group == "certificates.k8s.io" && resource == "podcertificaterequests":
-		return n.podCertificate
+// partial are the checks of resources of which a node may see a part only.
+func (n *Node) partial() map[schema.GroupResource]nodeCheck {
+	return map[schema.GroupResource]nodeCheck{
+		corev1.Resource("pods"):                           n.pod,
+		corev1.Resource("nodes"):                          n.node,
+		corev1.Resource("secrets"):                        n.read(secretRef),
+		corev1.Resource("configmaps"):                     n.read(configMapRef),
+		corev1.Resource("persistentvolumeclaims"):         n.claim,
+		corev1.Resource("persistentvolumes"):              n.get(volumeRef),
+		corev1.Resource("serviceaccounts"):                n.serviceAccount,
+		coordinationv1.Resource("leases"):                 n.lease,
+		storagev1.Resource("csinodes"):                    n.csiNode,
+		storagev1.Resource("volumeattachments"):           n.get(attachmentRef),
+		resourcev1.Resource("resourceclaims"):             n.get(resourceClaimRef),
+		resourcev1.Resource("resourceslices"):             n.slice,
+		certificatesv1.Resource("podcertificaterequests"): n.podCertificate,
 	}
-	return nil
 }
 
 // related says whether the object has to do with a pod on the node.

@@ -142,34 +142,8 @@ func addResourceClaims(pod *corev1.Pod, add func(refKind, string)) {
 // secretsOfVolume are the secrets that a node needs to mount a persistent volume
 // that is bound to a claim.
 func secretsOfVolume(pv *corev1.PersistentVolume) []ref {
-	source := &pv.Spec.PersistentVolumeSource
-	var found []*corev1.SecretReference
-	switch {
-	case source.AzureFile != nil:
-		secret := &corev1.SecretReference{Name: source.AzureFile.SecretName}
-		if source.AzureFile.SecretNamespace != nil {
-			secret.Namespace = *source.AzureFile.SecretNamespace
-		}
-		found = append(found, secret)
-	case source.CSI != nil:
-		found = append(found, source.CSI.NodeStageSecretRef, source.CSI.NodePublishSecretRef, source.CSI.NodeExpandSecretRef)
-	case source.FlexVolume != nil:
-		found = append(found, source.FlexVolume.SecretRef)
-	case source.ISCSI != nil:
-		found = append(found, source.ISCSI.SecretRef)
-	case source.CephFS != nil:
-		found = append(found, source.CephFS.SecretRef)
-	case source.Cinder != nil:
-		found = append(found, source.Cinder.SecretRef)
-	case source.RBD != nil:
-		found = append(found, source.RBD.SecretRef)
-	case source.ScaleIO != nil:
-		found = append(found, source.ScaleIO.SecretRef)
-	case source.StorageOS != nil && source.StorageOS.SecretRef != nil:
-		found = append(found, &corev1.SecretReference{Name: source.StorageOS.SecretRef.Name, Namespace: source.StorageOS.SecretRef.Namespace})
-	}
 	var refs []ref
-	for _, secret := range found {
+	for _, secret := range mountSecrets(&pv.Spec.PersistentVolumeSource) {
 		if secret == nil || secret.Name == "" {
 			continue
 		}
@@ -180,4 +154,37 @@ func secretsOfVolume(pv *corev1.PersistentVolume) []ref {
 		refs = append(refs, ref{secretRef, namespace, secret.Name})
 	}
 	return refs
+}
+
+// mountSecrets are the secrets of a volume's source that a node uses; a secret
+// without a namespace is in the claim's.
+func mountSecrets(source *corev1.PersistentVolumeSource) []*corev1.SecretReference {
+	one := func(secret *corev1.SecretReference) []*corev1.SecretReference {
+		return []*corev1.SecretReference{secret}
+	}
+	switch {
+	case source.AzureFile != nil:
+		secret := &corev1.SecretReference{Name: source.AzureFile.SecretName}
+		if source.AzureFile.SecretNamespace != nil {
+			secret.Namespace = *source.AzureFile.SecretNamespace
+		}
+		return one(secret)
+	case source.CSI != nil:
+		return []*corev1.SecretReference{source.CSI.NodeStageSecretRef, source.CSI.NodePublishSecretRef, source.CSI.NodeExpandSecretRef}
+	case source.FlexVolume != nil:
+		return one(source.FlexVolume.SecretRef)
+	case source.ISCSI != nil:
+		return one(source.ISCSI.SecretRef)
+	case source.CephFS != nil:
+		return one(source.CephFS.SecretRef)
+	case source.Cinder != nil:
+		return one(source.Cinder.SecretRef)
+	case source.RBD != nil:
+		return one(source.RBD.SecretRef)
+	case source.ScaleIO != nil:
+		return one(source.ScaleIO.SecretRef)
+	case source.StorageOS != nil && source.StorageOS.SecretRef != nil:
+		return one(&corev1.SecretReference{Name: source.StorageOS.SecretRef.Name, Namespace: source.StorageOS.SecretRef.Namespace})
+	}
+	return nil
 }

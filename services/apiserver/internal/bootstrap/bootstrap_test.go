@@ -151,7 +151,7 @@ func TestEnsureFollowsTheServersAddress(t *testing.T) {
 	if slice.Endpoints[0].Addresses[0] != "10.89.0.2" || *slice.Ports[0].Port != 7443 {
 		t.Errorf("slice %+v", slice)
 	}
-	endpoints := mustGet[*corev1.Endpoints](t, state, corev1.Resource("endpoints"), "default", "kubernetes")
+	endpoints := mustGet[*corev1.Endpoints](t, state, corev1.Resource("endpoints"), "default", "kubernetes") //nolint:staticcheck // clients still read the older kind
 	if endpoints.Subsets[0].Addresses[0].IP != "10.89.0.2" {
 		t.Errorf("endpoints %+v", endpoints)
 	}

@@ -132,17 +132,26 @@ func (s *section) parse(words []string) error {
 		s.binding = words[1]
 	case words[0] == "to" && len(words) >= 2:
 		return s.hold(words[1], words[2:])
-	case len(words) == 3 && words[1] == "url":
-		s.rules = append(s.rules, rbacv1.PolicyRule{Verbs: verbs(words[0]), NonResourceURLs: strings.Split(words[2], ",")})
-	case len(words) == 3 || len(words) == 4:
-		rule := rbacv1.PolicyRule{Verbs: verbs(words[0]), APIGroups: groups(words[1]), Resources: strings.Split(words[2], ",")}
-		if len(words) == 4 {
-			rule.ResourceNames = strings.Split(words[3], ",")
-		}
-		s.rules = append(s.rules, rule)
 	default:
+		return s.grant(words)
+	}
+	return nil
+}
+
+// grant adds a rule.
+func (s *section) grant(words []string) error {
+	if len(words) != 3 && len(words) != 4 {
 		return fmt.Errorf("unknown rule %q", strings.Join(words, " "))
 	}
+	if words[1] == "url" {
+		s.rules = append(s.rules, rbacv1.PolicyRule{Verbs: verbs(words[0]), NonResourceURLs: strings.Split(words[2], ",")})
+		return nil
+	}
+	rule := rbacv1.PolicyRule{Verbs: verbs(words[0]), APIGroups: groups(words[1]), Resources: strings.Split(words[2], ",")}
+	if len(words) == 4 {
+		rule.ResourceNames = strings.Split(words[3], ",")
+	}
+	s.rules = append(s.rules, rule)
 	return nil
 }
 

@@ -110,8 +110,8 @@ func endpoints(cfg Config) []item {
 	legacy := &corev1.Endpoints{ //nolint:staticcheck // clients still read the older kind
 		ObjectMeta: meta,
 		Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // as above
-			Addresses: []corev1.EndpointAddress{{IP: address}},                                                     //nolint:staticcheck // as above
-			Ports:     []corev1.EndpointPort{{Name: portName, Port: cfg.SecurePort, Protocol: corev1.ProtocolTCP}}, //nolint:staticcheck // as above
+			Addresses: []corev1.EndpointAddress{{IP: address}},
+			Ports:     []corev1.EndpointPort{{Name: portName, Port: cfg.SecurePort, Protocol: corev1.ProtocolTCP}},
 		}},
 	}
 	// The slice is written here, not mirrored.

@@ -31,7 +31,7 @@ func (p *denyExternalIPs) Validate(_ context.Context, a *admission.Attributes) e
 	}
 	for _, ip := range service.Spec.ExternalIPs {
 		if !slices.Contains(before, ip) {
-			return errors.New("Use of external IPs is denied by admission control") //nolint:revive // upstream's message
+			return errors.New("Use of external IPs is denied by admission control") //nolint:staticcheck // upstream's message
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func (p *nodeRestriction) node(node string, a *admission.Attributes) error {
 		if !ok {
 			return unexpected(a.Object)
 		}
-		if object.Spec.ConfigSource != nil {
+		if object.Spec.ConfigSource != nil { //nolint:staticcheck // stored objects may still have it
 			return fmt.Errorf("node %q is not allowed to create pods with a non-nil configSource", node)
 		}
 		if forbidden := forbiddenLabels(object.Labels, nil); len(forbidden) > 0 {
@@ -52,7 +52,7 @@ func nodeUpdate(node string, a *admission.Attributes) error {
 	if !ok {
 		return unexpected(a.OldObject)
 	}
-	if object.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(object.Spec.ConfigSource, old.Spec.ConfigSource) {
+	if object.Spec.ConfigSource != nil && !equality.Semantic.DeepEqual(object.Spec.ConfigSource, old.Spec.ConfigSource) { //nolint:staticcheck // as above
 		return fmt.Errorf("node %q is not allowed to update configSource to a new non-nil configSource", node)
 	}
 	if !equality.Semantic.DeepEqual(object.Spec.Taints, old.Spec.Taints) {

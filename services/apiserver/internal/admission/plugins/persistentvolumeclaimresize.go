@@ -33,7 +33,7 @@ func (p *claimResize) Validate(ctx context.Context, a *admission.Attributes) err
 		return nil
 	}
 	if old.Status.Phase != corev1.ClaimBound {
-		return errors.New("Only bound persistent volume claims can be expanded") //nolint:revive // upstream's message
+		return errors.New("Only bound persistent volume claims can be expanded") //nolint:staticcheck // upstream's message
 	}
 	name := claim.Annotations[corev1.BetaStorageClassAnnotation]
 	if name == "" && claim.Spec.StorageClassName != nil {

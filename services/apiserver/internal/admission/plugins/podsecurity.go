@@ -76,7 +76,7 @@ func (p *podSecurity) Validate(ctx context.Context, a *admission.Attributes) err
 	if answer.Allowed {
 		return nil
 	}
-	refusal := apierrors.NewForbidden(resource, a.Name, errors.New("Not allowed by PodSecurity")) //nolint:revive // upstream's message
+	refusal := apierrors.NewForbidden(resource, a.Name, errors.New("Not allowed by PodSecurity")) //nolint:staticcheck // upstream's message
 	if result := answer.Result; result != nil && result.Message != "" {
 		refusal.ErrStatus.Message = result.Message
 		if result.Reason != "" {

@@ -6,8 +6,10 @@
 package rbac
 
 import (
+	"fmt"
+	"strings"
+
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
@@ -35,7 +37,16 @@ func Resources(rules Rules, authorizer authz.Authorizer) []*registry.Resource {
 
 // validateName lets names have colons and more: all that can stand in a path.
 func validateName(name string, prefix bool) []string {
-	return path.ValidatePathSegmentName(name, prefix)
+	var faults []string
+	if !prefix && (name == "." || name == "..") {
+		faults = append(faults, fmt.Sprintf("may not be '%s'", name))
+	}
+	for _, illegal := range []string{"/", "%"} {
+		if strings.Contains(name, illegal) {
+			faults = append(faults, fmt.Sprintf("may not contain '%s'", illegal))
+		}
+	}
+	return faults
 }
 
 func createdColumns() []metav1.TableColumnDefinition {
