@@ -175,6 +175,15 @@ func (e *endpoint) checkPath(info *request.Info) error {
 	return nil
 }
 
+// namespace is where the request's objects are: a path to a namespace names it
+// twice, but namespaces are in none.
+func (e *endpoint) namespace(info *request.Info) string {
+	if !e.resource.Namespaced {
+		return ""
+	}
+	return info.Namespace
+}
+
 func (e *endpoint) isNamespaces() bool {
 	return e.group == schema.GroupResource{Resource: "namespaces"}
 }

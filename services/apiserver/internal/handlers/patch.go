@@ -74,7 +74,7 @@ func (e *endpoint) patch(w http.ResponseWriter, r *http.Request, info *request.I
 	if err != nil {
 		return err
 	}
-	target := rest.Target{Namespace: info.Namespace, Name: info.Name, Subresource: subresource}
+	target := rest.Target{Namespace: e.namespace(info), Name: info.Name, Subresource: subresource}
 	var result rest.Result
 	if p.kind == types.ApplyYAMLPatchType {
 		result, err = e.apply(r, target, p)

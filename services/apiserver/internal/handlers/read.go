@@ -30,7 +30,7 @@ func (e *endpoint) get(w http.ResponseWriter, r *http.Request, info *request.Inf
 	if err != nil {
 		return err
 	}
-	o, err := e.store.Cache().Get(r.Context(), info.Namespace, info.Name, fresh)
+	o, err := e.store.Cache().Get(r.Context(), e.namespace(info), info.Name, fresh)
 	if err != nil {
 		return rest.StatusError(err, e.group, info.Name)
 	}
@@ -70,7 +70,7 @@ func (e *endpoint) list(w http.ResponseWriter, r *http.Request, info *request.In
 	if err != nil {
 		return err
 	}
-	selection, err := e.selection(l, info.Namespace)
+	selection, err := e.selection(l, e.namespace(info))
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (e *endpoint) serveScale(w http.ResponseWriter, r *http.Request, info *requ
 	var scale *autoscalingv1.Scale
 	switch info.Verb {
 	case "get":
-		scale, err = scaler.Get(r.Context(), info.Namespace, info.Name)
+		scale, err = scaler.Get(r.Context(), e.namespace(info), info.Name)
 	case "update":
 		scale, err = e.updateScale(r, info, scaler)
 	case "patch":
@@ -93,7 +93,7 @@ func (e *endpoint) updateScale(r *http.Request, info *request.Info, scaler *rest
 	if err != nil {
 		return nil, err
 	}
-	return scaler.Update(r.Context(), info.Namespace, info.Name, write(r, options.FieldManager, options.DryRun, options),
+	return scaler.Update(r.Context(), e.namespace(info), info.Name, write(r, options.FieldManager, options.DryRun, options),
 		func(context.Context, runtime.Object) (runtime.Object, error) { return obj.DeepCopyObject(), nil })
 }
 
@@ -103,13 +103,13 @@ func (e *endpoint) patchScale(r *http.Request, info *request.Info, scaler *rest.
 		return nil, err
 	}
 	if p.kind == types.ApplyYAMLPatchType {
-		applied, err := p.configuration(r, scaleKind, rest.Target{Namespace: info.Namespace, Name: info.Name})
+		applied, err := p.configuration(r, scaleKind, rest.Target{Namespace: e.namespace(info), Name: info.Name})
 		if err != nil {
 			return nil, err
 		}
-		return scaler.Apply(r.Context(), info.Namespace, info.Name, p.write, applied, p.force())
+		return scaler.Apply(r.Context(), e.namespace(info), info.Name, p.write, applied, p.force())
 	}
-	return scaler.Update(r.Context(), info.Namespace, info.Name, p.write, p.change(scaleKind, newScale, func(runtime.Object) {}))
+	return scaler.Update(r.Context(), e.namespace(info), info.Name, p.write, p.change(scaleKind, newScale, func(runtime.Object) {}))
 }
 
 // createSubresource answers a POST below an object.
@@ -150,7 +150,7 @@ func (e *endpoint) createSubresource(w http.ResponseWriter, r *http.Request, inf
 	if err := e.api.config.Admission.Validate(r.Context(), a); err != nil {
 		return err
 	}
-	answer, err := sub.Create.Handle(r.Context(), info.Namespace, info.Name, obj, dryRun(options.DryRun))
+	answer, err := sub.Create.Handle(r.Context(), e.namespace(info), info.Name, obj, dryRun(options.DryRun))
 	if err != nil {
 		return rest.StatusError(err, e.group, info.Name)
 	}
@@ -232,7 +232,7 @@ func (e *endpoint) serveVirtual(w http.ResponseWriter, r *http.Request, info *re
 	kind := e.kind
 	switch info.Verb {
 	case "get":
-		obj, err = e.resource.Virtual.Get(r.Context(), info.Namespace, info.Name)
+		obj, err = e.resource.Virtual.Get(r.Context(), e.namespace(info), info.Name)
 	case "list":
 		obj, err = e.resource.Virtual.List(r.Context(), info.Namespace)
 		kind = e.kind.GroupVersion().WithKind(e.listKind)

@@ -71,7 +71,7 @@ func (e *endpoint) watchListing(r *http.Request, info *request.Info) (*listing, 
 
 func (e *endpoint) watchOptions(l *listing, info *request.Info) (watch.WatchOptions, error) {
 	o := watch.WatchOptions{
-		Namespace: info.Namespace, Labels: l.labels, Fields: l.fields, Bookmarks: l.AllowWatchBookmarks,
+		Namespace: e.namespace(info), Labels: l.labels, Fields: l.fields, Bookmarks: l.AllowWatchBookmarks,
 	}
 	if name, ok := l.fields.RequiresExactMatch("metadata.name"); ok {
 		o.Name = name

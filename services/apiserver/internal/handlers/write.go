@@ -33,7 +33,7 @@ func (e *endpoint) create(w http.ResponseWriter, r *http.Request, info *request.
 		return err
 	}
 	applyDefaults(e.resource.Strategy, obj)
-	result, err := e.store.Create(r.Context(), info.Namespace, obj, write(r, options.FieldManager, options.DryRun, options))
+	result, err := e.store.Create(r.Context(), e.namespace(info), obj, write(r, options.FieldManager, options.DryRun, options))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (e *endpoint) update(w http.ResponseWriter, r *http.Request, info *request.
 	applyDefaults(e.resource.Strategy, obj)
 	wr := write(r, options.FieldManager, options.DryRun, options)
 	wr.MayCreate = e.mayCreate(info)
-	target := rest.Target{Namespace: info.Namespace, Name: info.Name, Subresource: subresource}
+	target := rest.Target{Namespace: e.namespace(info), Name: info.Name, Subresource: subresource}
 	result, err := e.store.Update(r.Context(), target, wr, func(context.Context, runtime.Object) (runtime.Object, error) {
 		return obj.DeepCopyObject(), nil
 	})
@@ -149,7 +149,7 @@ func (e *endpoint) delete(w http.ResponseWriter, r *http.Request, info *request.
 	if err != nil {
 		return err
 	}
-	deletion, err := e.store.Delete(r.Context(), info.Namespace, info.Name, options, write(r, "", options.DryRun, options))
+	deletion, err := e.store.Delete(r.Context(), e.namespace(info), info.Name, options, write(r, "", options.DryRun, options))
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (e *endpoint) deleteCollection(w http.ResponseWriter, r *http.Request, info
 	if err != nil {
 		return err
 	}
-	selection, err := e.selection(l, info.Namespace)
+	selection, err := e.selection(l, e.namespace(info))
 	if err != nil {
 		return err
 	}

@@ -124,10 +124,14 @@ func (s *Store) markDeleted(ctx context.Context, obj registry.Object, options *m
 		return removeObject
 	}
 	if !graceful {
-		if !changed && obj.GetDeletionTimestamp() != nil && obj.GetDeletionGracePeriodSeconds() != nil && *obj.GetDeletionGracePeriodSeconds() == 0 {
+		grace := obj.GetDeletionGracePeriodSeconds()
+		if !changed && obj.GetDeletionTimestamp() != nil && (grace == nil || *grace == 0) {
 			return alreadyDeleting
 		}
 		markNow(obj)
+		if s.strategy("").Held != nil {
+			obj.SetDeletionGracePeriodSeconds(nil) // as upstream's namespaces, which know no grace
+		}
 	}
 	if strategy := s.strategy(""); strategy.MarkDeleted != nil {
 		strategy.MarkDeleted(obj)
