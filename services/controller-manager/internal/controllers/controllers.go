@@ -6,10 +6,15 @@ import (
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/deployment"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/endpoints"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/endpointslice"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/garbagecollector"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/namespace"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodeipam"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodelifecycle"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/podgc"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/replicaset"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/rootca"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/serviceaccount"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/tainteviction"
 )
 
 // All is every controller, in the order in which they start. A new one is a
@@ -19,9 +24,14 @@ func All() []controller.Definition {
 		serviceaccount.Definition(),
 		rootca.Definition(),
 		nodeipam.Definition(),
+		nodelifecycle.Definition(),
+		tainteviction.Definition(),
 		endpointslice.Definition(),
 		endpoints.Definition(),
 		deployment.Definition(),
 		replicaset.Definition(),
+		namespace.Definition(),
+		garbagecollector.Definition(),
+		podgc.Definition(),
 	}
 }

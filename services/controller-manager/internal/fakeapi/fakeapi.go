@@ -183,4 +183,3 @@ func Run(t *testing.T, env controller.Env, runner controller.Runner) (stop func(
 type noEvents struct{}
 
 func (noEvents) Recorder(string) record.EventRecorder { return &record.FakeRecorder{} }
-

@@ -202,4 +202,3 @@ func TestReplicaSetReportsRefusedPods(t *testing.T) {
 	eventually(t, "5 replicas once they are allowed", observed(t, api, 5))
 	eventually(t, "the condition to go", func() bool { return failure() == nil })
 }
-
