@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -35,6 +37,9 @@ import (
 const isolated = "SAMPAN_TEST_ISOLATED"
 
 func TestMain(m *testing.M) {
+	if config := os.Getenv(serverConfig); config != "" {
+		os.Exit(runServer(config))
+	}
 	if os.Getuid() != 0 || os.Getenv(isolated) != "" {
 		os.Exit(runIsolated(m))
 	}
@@ -64,6 +69,7 @@ func runIsolated(m *testing.M) int {
 			return 1
 		}
 	}
+	defer func() { _ = os.Remove(filepath.Join(os.TempDir(), fmt.Sprintf("sampan-test-image-%d.tar", os.Getpid()))) }()
 	return m.Run()
 }
 
@@ -228,16 +234,44 @@ func assertNothingLeft(t testing.TB, cfg runtime.Config) {
 			t.Errorf("%s/%s is left", dir, entry.Name())
 		}
 	}
+	eventually(t, "the end of all monitors", func() bool { return !processWith(t, cfg.Run) })
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if link.Type() == "veth" {
+			t.Errorf("interface %s is left", link.Attrs().Name)
+		}
+	}
 	addresses, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Root), "cni-data", "*", "10.*"))
 	if err != nil || len(addresses) > 0 {
 		t.Errorf("addresses are left: %v %v", addresses, err)
 	}
 }
 
-// testArchive is a docker archive of the test image.
+// processWith tells whether a process has the path in its arguments.
+func processWith(t testing.TB, path string) bool {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if data, err := os.ReadFile(file); err == nil && strings.Contains(string(data), path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// testArchive is a docker archive of the test image, made once a run.
 func testArchive(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "image.tar")
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("sampan-test-image-%d.tar", os.Getpid()))
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
 	tag, err := name.NewTag(image)
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +302,7 @@ type tarEntry struct {
 func newImage(t testing.TB, entries []tarEntry) v1.Image {
 	t.Helper()
 	data := tarOf(t, entries)
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }, tarball.WithCompressionLevel(gzip.BestSpeed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +340,7 @@ func tarOf(t testing.TB, entries []tarEntry) []byte {
 	return buf.Bytes()
 }
 
-// toolBinary builds the image's program, once a run: go's cache has it afterwards.
+// toolBinary builds the image's program.
 func toolBinary(t testing.TB) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tool")
