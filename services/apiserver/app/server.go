@@ -172,6 +172,10 @@ func (s *server) bootstrap(ctx context.Context) error {
 	if err := bootstrap.Ensure(ctx, s.engine, config); err != nil {
 		return fmt.Errorf("ensuring the cluster's own objects: %w", err)
 	}
+	// Whoever waited for readiness must not be refused what the roles grant.
+	if err := s.security.rbac.Await(ctx, s.engine); err != nil {
+		return err
+	}
 	s.ready.Store(true)
 	s.log.Info("Ready")
 	s.running.Go(func() { bootstrap.Keep(ctx, s.engine, config, s.log) })

@@ -20,6 +20,8 @@ type RBAC struct {
 	roles        map[namespaced][]rbacv1.PolicyRule
 	cluster      bindings
 	local        map[string]bindings // by namespace
+	bound        map[namespaced]bool // the bindings that are indexed; cluster-wide ones have no namespace
+	changed      chan struct{}       // closed at the next change
 }
 
 type namespaced struct{ namespace, name string }
@@ -44,7 +46,7 @@ type bindings map[subject][]grant
 func NewRBAC() *RBAC {
 	return &RBAC{
 		clusterRoles: map[string][]rbacv1.PolicyRule{}, roles: map[namespaced][]rbacv1.PolicyRule{},
-		cluster: bindings{}, local: map[string]bindings{},
+		cluster: bindings{}, local: map[string]bindings{}, bound: map[namespaced]bool{}, changed: make(chan struct{}),
 	}
 }
 
@@ -71,9 +73,77 @@ func follow[T runtime.Object](set func(old, new T)) func(old, new runtime.Object
 	}
 }
 
-func (r *RBAC) setRole(old, new *rbacv1.Role) {
+// Changed is closed at the next change of a role or binding, for who must notice
+// that a right has gone while it is used.
+func (r *RBAC) Changed() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.changed
+}
+
+// Await returns when the index has every role and binding that reader lists.
+func (r *RBAC) Await(ctx context.Context, reader registry.Reader) error {
+	for {
+		changed := r.Changed()
+		complete, err := r.has(ctx, reader)
+		if err != nil || complete {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+func (r *RBAC) has(ctx context.Context, reader registry.Reader) (bool, error) {
+	for _, resource := range []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"} {
+		objects, err := reader.List(ctx, rbacv1.Resource(resource), "")
+		if err != nil {
+			return false, fmt.Errorf("listing %s: %w", resource, err)
+		}
+		if !r.indexes(objects) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (r *RBAC) indexes(objects []runtime.Object) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, obj := range objects {
+		ok := true
+		switch obj := obj.(type) {
+		case *rbacv1.Role:
+			_, ok = r.roles[namespaced{obj.Namespace, obj.Name}]
+		case *rbacv1.ClusterRole:
+			_, ok = r.clusterRoles[obj.Name]
+		case *rbacv1.RoleBinding:
+			ok = r.bound[namespaced{obj.Namespace, obj.Name}]
+		case *rbacv1.ClusterRoleBinding:
+			ok = r.bound[namespaced{"", obj.Name}]
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// change locks the index for a change, and returns what ends it.
+func (r *RBAC) change() (done func()) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	return func() {
+		close(r.changed)
+		r.changed = make(chan struct{})
+		r.mu.Unlock()
+	}
+}
+
+func (r *RBAC) setRole(old, new *rbacv1.Role) {
+	defer r.change()()
 	if new == nil {
 		delete(r.roles, namespaced{old.Namespace, old.Name})
 		return
@@ -82,8 +152,7 @@ func (r *RBAC) setRole(old, new *rbacv1.Role) {
 }
 
 func (r *RBAC) setClusterRole(old, new *rbacv1.ClusterRole) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.change()()
 	if new == nil {
 		delete(r.clusterRoles, old.Name)
 		return
@@ -92,21 +161,22 @@ func (r *RBAC) setClusterRole(old, new *rbacv1.ClusterRole) {
 }
 
 func (r *RBAC) setClusterRoleBinding(old, new *rbacv1.ClusterRoleBinding) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.change()()
 	if old != nil {
+		delete(r.bound, namespaced{"", old.Name})
 		r.cluster.remove(namespaced{"", old.Name}, old.Subjects, "")
 	}
 	if new != nil {
+		r.bound[namespaced{"", new.Name}] = true
 		reason := fmt.Sprintf("RBAC: allowed by ClusterRoleBinding %q of %s %q to ", new.Name, new.RoleRef.Kind, new.RoleRef.Name)
 		r.cluster.add(namespaced{"", new.Name}, new.RoleRef, new.Subjects, "", reason)
 	}
 }
 
 func (r *RBAC) setRoleBinding(old, new *rbacv1.RoleBinding) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.change()()
 	if old != nil {
+		delete(r.bound, namespaced{old.Namespace, old.Name})
 		in := r.local[old.Namespace]
 		in.remove(namespaced{old.Namespace, old.Name}, old.Subjects, old.Namespace)
 		if len(in) == 0 {
@@ -114,6 +184,7 @@ func (r *RBAC) setRoleBinding(old, new *rbacv1.RoleBinding) {
 		}
 	}
 	if new != nil {
+		r.bound[namespaced{new.Namespace, new.Name}] = true
 		if r.local[new.Namespace] == nil {
 			r.local[new.Namespace] = bindings{}
 		}

@@ -1,12 +1,16 @@
 package authz_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
@@ -227,6 +231,50 @@ func TestRBACFollowsChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	assertDecision(t, rbac, alice, get, authz.NoOpinion)
+}
+
+func TestRBACTellsOfChanges(t *testing.T) {
+	state := statetest.New()
+	rbac := mustStart(t, state)
+	changed := rbac.Changed()
+	put(state, clusterRole("r", rule("get core pods")))
+	<-changed
+	changed = rbac.Changed()
+	select {
+	case <-changed:
+		t.Error("told of a change that there was not")
+	default:
+	}
+}
+
+// behind is a state whose subscribers hear of nothing until they are let.
+type behind struct {
+	*statetest.State
+	held []func()
+}
+
+func (b *behind) Subscribe(ctx context.Context, resource schema.GroupResource, handle func(old, new runtime.Object)) error {
+	return b.State.Subscribe(ctx, resource, func(old, new runtime.Object) { b.held = append(b.held, func() { handle(old, new) }) })
+}
+
+func TestRBACAwaitsWhatIsStored(t *testing.T) {
+	state := &behind{State: statetest.New()}
+	put(state.State, clusterRole("c", rule("get core pods")), role("blue", "r", rule("get core pods")), bindCluster("cb", "c", "user=a"), bind("blue", "b", "Role", "r", "user=a"))
+	rbac := authz.NewRBAC()
+	if err := rbac.Start(t.Context(), state); err != nil {
+		t.Fatal(err)
+	}
+	for _, deliver := range state.held {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := rbac.Await(ended, state); !errors.Is(err, context.Canceled) {
+			t.Errorf("an index without everything is complete: %v", err)
+		}
+		deliver()
+	}
+	if err := rbac.Await(t.Context(), state); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestRBACNamesTheBindingThatAllows(t *testing.T) {

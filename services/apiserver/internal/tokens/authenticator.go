@@ -77,37 +77,59 @@ func NewAuthenticator(config Config, getter authn.Getter) (*Authenticator, error
 	return a, nil
 }
 
-// AuthenticateToken implements authn.TokenAuthenticator. Tokens of other issuers
-// are not its business; its own are an error when forged, expired, meant for
-// another audience, or bound to something that has gone.
-func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
+// Verified is what a good token proves.
+type Verified struct {
+	User      *authn.User
+	Audiences []string  // those that were asked for and that the token is for
+	Expires   time.Time // no later than this
+}
+
+// ErrForeign says that a token is not of any of the issuers.
+var ErrForeign = errors.New("the token is not one of this cluster's service accounts")
+
+// Verify checks a token for one of the audiences (nil are the API server's own).
+// It fails with ErrForeign for tokens of other issuers, and otherwise when the
+// token is forged, expired, meant for another audience, or bound to something
+// that has gone. Who keeps a connection open on a token's strength must verify it
+// again now and then, and close at Expires.
+func (a *Authenticator) Verify(ctx context.Context, token string, audiences []string) (Verified, error) {
 	sum := sha256.Sum256([]byte(token))
 	a.mu.RLock()
 	entry := a.known[sum]
 	a.mu.RUnlock()
 	if entry == nil {
 		if !a.ours(token) {
-			return nil, nil, nil
+			return Verified{}, ErrForeign
 		}
 		var err error
 		if entry, err = a.accept(token, sum); err != nil {
-			return nil, nil, err
+			return Verified{}, err
 		}
 	}
 	if err := a.inTime(entry.claims); err != nil {
-		return nil, nil, err
+		return Verified{}, err
 	}
 	if audiences == nil {
 		audiences = a.config.Audiences
 	}
 	granted := intersection(audiences, entry.claims.Audience)
 	if len(granted) == 0 {
-		return nil, nil, fmt.Errorf("token audiences %q is invalid for the target audiences %q", []string(entry.claims.Audience), audiences)
+		return Verified{}, fmt.Errorf("token audiences %q is invalid for the target audiences %q", []string(entry.claims.Audience), audiences)
 	}
 	if err := a.live.check(ctx, &entry.claims.Kubernetes); err != nil {
-		return nil, nil, err
+		return Verified{}, err
 	}
-	return entry.user, granted, nil
+	return Verified{User: entry.user, Audiences: granted, Expires: entry.claims.ExpiresAt.Time}, nil
+}
+
+// AuthenticateToken implements authn.TokenAuthenticator. Tokens of other issuers
+// are not its business.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authn.User, []string, error) {
+	verified, err := a.Verify(ctx, token, audiences)
+	if errors.Is(err, ErrForeign) {
+		return nil, nil, nil
+	}
+	return verified.User, verified.Audiences, err
 }
 
 // ours says whether token is a JWT of one of the issuers, without believing it.
