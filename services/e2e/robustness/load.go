@@ -168,6 +168,9 @@ func (f *follower) follow(ctx context.Context) {
 		}
 		for event := range watcher.ResultChan() {
 			object, ok := event.Object.(*corev1.ConfigMap)
+			if status, broken := event.Object.(*metav1.Status); broken && status.Reason == metav1.StatusReasonInternalError {
+				break // client-go's word for a connection that ended inside an event
+			}
 			if !ok {
 				f.fault("event %s carries %T: %v", event.Type, event.Object, event.Object)
 				continue

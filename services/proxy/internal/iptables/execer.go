@@ -1,0 +1,61 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Execer runs iptables. The one place where rules leave this process.
+type Execer interface {
+	// Restore applies an iptables-restore input without flushing what it does not
+	// name. Each table in it is applied whole or not at all.
+	Restore(ctx context.Context, input string) error
+	// Save is the current rules of a table in iptables-save's form.
+	Save(ctx context.Context, table string) (string, error)
+}
+
+// lockWait is how long iptables waits for others that hold its lock.
+const lockWait = 30 * time.Second
+
+// Command runs the system's iptables programs.
+type Command struct {
+	RestorePath, SavePath string
+}
+
+// NewCommand finds the programs.
+func NewCommand() (Command, error) {
+	var c Command
+	for name, path := range map[string]*string{"iptables-restore": &c.RestorePath, "iptables-save": &c.SavePath} {
+		found, err := exec.LookPath(name)
+		if err != nil {
+			return Command{}, fmt.Errorf("finding %s: %w; on Debian: apt-get install iptables", name, err)
+		}
+		*path = found
+	}
+	return c, nil
+}
+
+// Restore runs iptables-restore --noflush.
+func (c Command) Restore(ctx context.Context, input string) error {
+	cmd := exec.CommandContext(ctx, c.RestorePath, "--noflush", "-w", fmt.Sprint(int(lockWait.Seconds())))
+	cmd.Stdin = strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("iptables-restore: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// Save runs iptables-save.
+func (c Command) Save(ctx context.Context, table string) (string, error) {
+	var out, errOut bytes.Buffer
+	cmd := exec.CommandContext(ctx, c.SavePath, "-t", table)
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("iptables-save: %w: %s", err, bytes.TrimSpace(errOut.Bytes()))
+	}
+	return out.String(), nil
+}
