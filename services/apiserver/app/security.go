@@ -15,6 +15,7 @@ import (
 // security is who may do what: authenticators, authorizers and admission.
 type security struct {
 	authenticator authn.Authenticator
+	certificates  *authn.Certificates // nil without client authorities
 	tokens        authn.TokenAuthenticator
 	issuer        *tokens.Issuer
 	authorizer    authz.Union
@@ -56,17 +57,17 @@ func (c *config) newSecurity(b bundles, state registry.State) (*security, error)
 		list = append(list, authn.NewBootstrapTokens(state))
 	}
 	s.tokens = list
-	s.authenticator = c.authenticator(b, list)
+	if b.client != nil {
+		s.certificates = authn.NewCertificates(b.client)
+	}
+	s.authenticator = c.authenticator(b, s.certificates, list)
 	return s, nil
 }
 
-func (c *config) authenticator(b bundles, list authn.Tokens) authn.Authenticator {
-	var order []authn.Authenticator
-	if b.frontProxy != nil {
-		order = append(order, authn.NewHeaders(b.frontProxy, c.Identity.FrontProxy))
-	}
-	if b.client != nil {
-		order = append(order, authn.NewCertificates(b.client))
+func (c *config) authenticator(b bundles, certificates *authn.Certificates, list authn.Tokens) authn.Authenticator {
+	order := []authn.Authenticator{authn.NewHeaders(b.frontProxy, c.Identity.FrontProxy)}
+	if certificates != nil {
+		order = append(order, certificates)
 	}
 	order = append(order, authn.NewBearer(list...))
 	var last authn.Authenticator

@@ -125,6 +125,9 @@ func (s *server) served() map[schema.GroupVersionResource]map[string]bool {
 
 func (s *server) handler() (http.Handler, error) {
 	metrics := component.NewMetrics()
+	if s.security.certificates != nil {
+		metrics.MustRegister(s.security.certificates.Metrics())
+	}
 	api := handlers.New(handlers.Config{
 		Resources: s.resources, Engine: s.engine, Admission: s.security.admission, Authorizer: s.security.authorizer,
 		MinRequestTimeout: time.Duration(s.Serving.MinRequestTimeout) * time.Second, Stop: s.stopping,

@@ -283,6 +283,18 @@ func TestHeadersCarryUIDAndExtra(t *testing.T) {
 	}
 }
 
+func TestHeadersAreTakenOutWithoutAFrontProxy(t *testing.T) {
+	headers := authn.NewHeaders(nil, authn.HeaderConfig{})
+	r := httptest.NewRequest(http.MethodGet, "/api", nil)
+	r.Header = http.Header{"X-Remote-User": {"root"}, "X-Remote-Group": {"system:masters"}, "Accept": {"x"}}
+	if user, err := headers.Authenticate(r); user != nil || err != nil {
+		t.Errorf("%v, %v", user, err)
+	}
+	if len(r.Header) != 1 {
+		t.Errorf("headers left: %v", r.Header)
+	}
+}
+
 func TestBootstrapTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	secret := func(change func(*corev1.Secret)) *corev1.Secret {

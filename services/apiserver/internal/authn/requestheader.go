@@ -44,7 +44,8 @@ type Headers struct {
 	config   HeaderConfig
 }
 
-// NewHeaders trusts proxies with certificates of bundle's authorities.
+// NewHeaders trusts proxies with certificates of bundle's authorities; with a nil
+// bundle it trusts nobody, and only takes the headers out.
 func NewHeaders(bundle *Bundle, config HeaderConfig) *Headers {
 	h := &Headers{config: config.WithDefaults()}
 	h.verifier = verifier{bundle: bundle, identify: h.proxy}
@@ -63,7 +64,7 @@ func (h *Headers) proxy(certificate *x509.Certificate) (*User, error) {
 // front proxy's are ignored: the sender may authenticate in another way.
 func (h *Headers) Authenticate(r *http.Request) (*User, error) {
 	user := h.read(r.Header)
-	if user == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+	if user == nil || h.verifier.bundle == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
 	}
 	if _, err := h.verifier.verify(r.TLS.PeerCertificates, time.Now()); err != nil {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // CredentialIDKey is the extra under which a user carries which credential
@@ -22,12 +24,24 @@ const maxVerified = 4096
 // the organizations are the groups.
 type Certificates struct {
 	verifier verifier
+	left     prometheus.Histogram
 }
 
 // NewCertificates trusts the authorities of bundle.
 func NewCertificates(bundle *Bundle) *Certificates {
-	return &Certificates{verifier: verifier{bundle: bundle, identify: identityOf}}
+	const hour = 3600
+	return &Certificates{
+		verifier: verifier{bundle: bundle, identify: identityOf},
+		left: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "apiserver_client_certificate_expiration_seconds",
+			Help:    "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+			Buckets: []float64{0, hour / 2, hour, 2 * hour, 6 * hour, 12 * hour, 24 * hour, 48 * hour, 96 * hour, 168 * hour, 720 * hour, 2160 * hour, 4320 * hour, 8640 * hour},
+		}),
+	}
 }
+
+// Metrics is what the authenticator measures.
+func (c *Certificates) Metrics() prometheus.Collector { return c.left }
 
 // Authenticate implements Authenticator. A certificate of unknown authority is an
 // error, as is one that has expired or is not for clients.
@@ -35,7 +49,12 @@ func (c *Certificates) Authenticate(r *http.Request) (*User, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, nil
 	}
-	return c.verifier.verify(r.TLS.PeerCertificates, time.Now())
+	now := time.Now()
+	user, err := c.verifier.verify(r.TLS.PeerCertificates, now)
+	if err == nil {
+		c.left.Observe(r.TLS.PeerCertificates[0].NotAfter.Sub(now).Seconds())
+	}
+	return user, err
 }
 
 func identityOf(certificate *x509.Certificate) (*User, error) {
