@@ -40,6 +40,9 @@ func (s *Store) ingest(ctx context.Context, source v1.Image, tags, digests []str
 	if err := s.ingestDocuments(source, image); err != nil {
 		return nil, err
 	}
+	if err := s.measure(image); err != nil {
+		return nil, fmt.Errorf("measuring the layers: %w", err)
+	}
 	if err := s.sync(); err != nil {
 		return nil, err
 	}

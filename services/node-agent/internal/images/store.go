@@ -39,8 +39,15 @@ type Image struct {
 	RepoDigests []string `json:"repoDigests,omitempty"`
 	Size        int64    `json:"size"` // bytes, compressed, as a registry counts them
 	Manifest    string   `json:"manifest"`
-	Layers      []string `json:"layers"` // diff ids, the base first
+	Layers      []string `json:"layers"`     // diff ids, the base first
+	LayerUsage  []Usage  `json:"layerUsage"` // of each layer, on disk
 	Config      v1.Config
+}
+
+// Usage is what something takes of a file system.
+type Usage struct {
+	Bytes  uint64 `json:"bytes"`
+	Inodes uint64 `json:"inodes"`
 }
 
 // Config says where the store is and how it pulls.

@@ -94,7 +94,6 @@ func (b *builder) process() error {
 	p.Env = b.env()
 	p.NoNewPrivileges = b.security.GetNoNewPrivs()
 	b.spec.Root.Readonly = b.security.GetReadonlyRootfs()
-	b.spec.Annotations = b.c.Config.GetAnnotations()
 	score := b.c.Host.clampOOMScore(int(b.linux.GetResources().GetOomScoreAdj()))
 	p.OOMScoreAdj = &score
 	return nil

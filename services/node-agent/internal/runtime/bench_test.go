@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -14,6 +16,7 @@ import (
 func BenchmarkPodStart(b *testing.B) {
 	n := newNode(b)
 	steps := newStepTimes("sandbox", "create", "start", "stop", "remove")
+	before := cpuTime(b)
 	for i := 0; b.Loop(); i++ {
 		steps.begin()
 		p := n.runPod(fmt.Sprintf("bench-%d", i))
@@ -32,6 +35,38 @@ func BenchmarkPodStart(b *testing.B) {
 		steps.done("remove")
 	}
 	steps.report(b)
+	b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/float64(b.N), "cpu-µs")
+}
+
+// cpuTime is that of this process and of all that it has started and that has ended.
+func cpuTime(b *testing.B) time.Duration {
+	var total time.Duration
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var usage unix.Rusage
+		if err := unix.Getrusage(who, &usage); err != nil {
+			b.Fatal(err)
+		}
+		total += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	}
+	return total
+}
+
+// BenchmarkPodBurst starts pods side by side, as a node does after a scale-up, and
+// reports how long one takes on average.
+func BenchmarkPodBurst(b *testing.B) {
+	n := newNode(b)
+	var group errgroup.Group
+	const width = 10
+	group.SetLimit(width)
+	for i := 0; b.Loop(); i++ {
+		group.Go(func() error {
+			n.runPod(fmt.Sprintf("burst-%d", i)).run([]string{"forever"})
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkExecSync reports how long a probe by command takes.

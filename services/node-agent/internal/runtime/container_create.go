@@ -207,7 +207,7 @@ func (s *Server) containerSpec(sb *sandboxRecord, record *containerRecord, image
 	config := record.Config
 	effective := &runtimeapi.ContainerConfig{
 		Metadata: config.GetMetadata(), Command: config.GetCommand(), Args: config.GetArgs(), WorkingDir: config.GetWorkingDir(),
-		Envs: config.GetEnvs(), Mounts: mounts, Devices: config.GetDevices(), Annotations: config.GetAnnotations(),
+		Envs: config.GetEnvs(), Mounts: mounts, Devices: config.GetDevices(),
 		Tty: config.GetTty(), Stdin: config.GetStdin(), Linux: config.GetLinux(),
 	}
 	namespaces, err := s.containerNamespaces(sb, config)

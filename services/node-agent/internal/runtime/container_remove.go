@@ -47,6 +47,7 @@ func (s *Server) removeContainer(ctx context.Context, c *container) error {
 		return fmt.Errorf("removing container %s: %w", c.id, err)
 	}
 	s.objects.dropContainer(c)
+	s.usage.drop(c.id)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.id, record.SandboxID)
 	return nil
 }

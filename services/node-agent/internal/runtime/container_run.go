@@ -159,8 +159,25 @@ func (s *Server) kill(ctx context.Context, c *container) error {
 	return fmt.Errorf("container %s outlives SIGKILL", c.id)
 }
 
-// firstRealTime is SIGRTMIN as C libraries count.
-const firstRealTime = unix.Signal(34)
+// Real-time signals as C libraries count them.
+const (
+	firstRealTime = unix.Signal(34)
+	lastRealTime  = unix.Signal(64)
+)
+
+// realTime understands SIGRTMIN+3 and SIGRTMAX-3, and the CRI's SIGRTMINPLUS3.
+func realTime(name string) (unix.Signal, bool) {
+	name = strings.NewReplacer("PLUS", "", "MINUS", "", "+", "", "-", "").Replace(name)
+	if offset, found := strings.CutPrefix(name, "SIGRTMIN"); found {
+		n, err := strconv.Atoi("0" + offset)
+		return firstRealTime + unix.Signal(n), err == nil
+	}
+	if offset, found := strings.CutPrefix(name, "SIGRTMAX"); found {
+		n, err := strconv.Atoi("0" + offset)
+		return lastRealTime - unix.Signal(n), err == nil
+	}
+	return 0, false
+}
 
 // stopSignal understands names with and without SIG, and numbers.
 func stopSignal(name string) unix.Signal {
@@ -174,11 +191,8 @@ func stopSignal(name string) unix.Signal {
 	if !strings.HasPrefix(upper, "SIG") {
 		upper = "SIG" + upper
 	}
-	if offset, found := strings.CutPrefix(upper, "SIGRTMIN"); found {
-		offset = strings.TrimPrefix(strings.TrimPrefix(offset, "+"), "PLUS")
-		if n, err := strconv.Atoi("0" + offset); err == nil {
-			return firstRealTime + unix.Signal(n)
-		}
+	if signal, ok := realTime(upper); ok {
+		return signal
 	}
 	if signal := unix.SignalNum(upper); signal != 0 {
 		return signal

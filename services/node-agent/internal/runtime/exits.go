@@ -34,11 +34,12 @@ func (s *Server) watchExits(ctx context.Context) error {
 			return nil
 		case event := <-watcher.Events:
 			if event.Has(fsnotify.Create) {
-				s.checkExit(filepath.Base(event.Name))
+				// Ending one can take long, and must not keep the others waiting.
+				s.watches.Go(func() { s.checkExit(filepath.Base(event.Name)) })
 			}
 		case err := <-watcher.Errors:
 			s.log.WarnContext(ctx, "Watching exits", "err", err)
-			s.checkExits() // events may have been lost
+			s.watches.Go(s.checkExits) // events may have been lost
 		}
 	}
 }

@@ -69,7 +69,9 @@ func runIsolated(m *testing.M) int {
 			return 1
 		}
 	}
-	defer func() { _ = os.Remove(filepath.Join(os.TempDir(), fmt.Sprintf("sampan-test-image-%d.tar", os.Getpid()))) }()
+	defer func() {
+		_ = os.Remove(filepath.Join(os.TempDir(), fmt.Sprintf("sampan-test-image-%d.tar", os.Getpid())))
+	}()
 	return m.Run()
 }
 

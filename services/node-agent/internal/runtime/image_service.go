@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -116,47 +113,25 @@ func (s *Server) RemoveImage(ctx context.Context, req *runtimeapi.RemoveImageReq
 
 // ImageFsInfo tells how much of the disk images and writable layers take.
 func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	imageUsage, err := filesystemUsage(s.images.Root())
-	if err != nil {
-		return nil, err
-	}
-	containerUsage, err := filesystemUsage(s.cfg.writable(""))
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ImageFsInfoResponse{
-		ImageFilesystems:     []*runtimeapi.FilesystemUsage{imageUsage},
-		ContainerFilesystems: []*runtimeapi.FilesystemUsage{containerUsage},
-	}, nil
-}
-
-func filesystemUsage(root string) (*runtimeapi.FilesystemUsage, error) {
-	bytes, inodes, err := diskUsage(root)
-	if err != nil {
-		return nil, fmt.Errorf("measuring %s: %w", root, err)
-	}
-	return &runtimeapi.FilesystemUsage{
-		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: root},
-		UsedBytes: &runtimeapi.UInt64Value{Value: bytes}, InodesUsed: &runtimeapi.UInt64Value{Value: inodes},
-	}, nil
-}
-
-// diskUsage counts blocks as du does; a file with several links counts for each.
-func diskUsage(root string) (bytes, inodes uint64, err error) {
-	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+	var writable images.Usage
+	for _, c := range s.objects.listContainers("") {
+		usage, _, err := s.writableUsage(c.id)
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return err
+			return nil, err
 		}
-		var stat unix.Stat_t
-		if unix.Lstat(path, &stat) == nil {
-			const block = 512
-			bytes += uint64(stat.Blocks) * block
-			inodes++
-		}
-		return nil
-	})
-	return bytes, inodes, err
+		writable.Bytes += usage.Bytes
+		writable.Inodes += usage.Inodes
+	}
+	now := time.Now()
+	return &runtimeapi.ImageFsInfoResponse{
+		ImageFilesystems:     []*runtimeapi.FilesystemUsage{filesystemUsage(s.images.Root(), s.images.Usage(), now)},
+		ContainerFilesystems: []*runtimeapi.FilesystemUsage{filesystemUsage(s.cfg.writable(""), writable, now)},
+	}, nil
+}
+
+func filesystemUsage(root string, usage images.Usage, at time.Time) *runtimeapi.FilesystemUsage {
+	return &runtimeapi.FilesystemUsage{
+		Timestamp: at.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: root},
+		UsedBytes: number(usage.Bytes), InodesUsed: number(usage.Inodes),
+	}
 }

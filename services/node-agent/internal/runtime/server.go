@@ -55,6 +55,7 @@ type Server struct {
 	containerRecords *records.Dir
 	objects          registry
 	events           broadcaster
+	usage            usageCache
 
 	streams  streaming.Server
 	listener net.Listener

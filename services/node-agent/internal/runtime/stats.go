@@ -68,10 +68,11 @@ func (s *Server) containerStats(record *containerRecord) (*runtimeapi.ContainerS
 	out := &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{
 		Id: record.ID, Metadata: record.Config.GetMetadata(), Labels: record.Config.GetLabels(), Annotations: record.Config.GetAnnotations(),
 	}}
-	if layer, err := filesystemUsage(s.cfg.writable(record.ID)); err == nil {
-		layer.FsId.Mountpoint = s.cfg.writable("")
-		out.WritableLayer = layer
+	usage, at, err := s.writableUsage(record.ID)
+	if err != nil {
+		return nil, err
 	}
+	out.WritableLayer = filesystemUsage(s.cfg.writable(""), usage, at)
 	if record.Phase != running {
 		return out, nil
 	}

@@ -47,15 +47,20 @@ func (s *Server) execTerminal(ctx context.Context, c *container, command []strin
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		if out != nil {
-			io.Copy(out, master) // ends with EIO when the last holder of the slave is gone
-		} else {
-			io.Copy(io.Discard, master)
-		}
+		copyTerminal(out, master)
+		cancel() // the command has ended, or nobody listens to it any more
 	}()
 	code, err := process.wait(ctx)
 	<-copied
 	return code, err
+}
+
+// copyTerminal returns when the last holder of the other side is gone, or the client.
+func copyTerminal(out io.Writer, master *os.File) {
+	if out == nil {
+		out = io.Discard
+	}
+	_, _ = io.Copy(out, master)
 }
 
 func followSizes(ctx context.Context, resize <-chan remotecommand.TerminalSize, set func(remotecommand.TerminalSize)) {
