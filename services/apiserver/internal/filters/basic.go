@@ -79,9 +79,27 @@ func Deadline(timeout time.Duration, long func(*http.Request, *request.Info) boo
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), limit)
 			defer cancel()
+			defer boundTransfer(w, r, limit)()
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}
+}
+
+// boundTransfer drops clients that send their body, or take the answer, too
+// slowly. The function that it returns lifts the bound from the connection.
+func boundTransfer(w http.ResponseWriter, r *http.Request, limit time.Duration) func() {
+	control := http.NewResponseController(w)
+	end := time.Now().Add(limit)
+	if r.Body != nil && r.Body != http.NoBody {
+		_ = control.SetReadDeadline(end)
+	}
+	if r.ProtoMajor >= 2 || r.Method != http.MethodGet {
+		return func() {}
+	}
+	// On HTTP/2 a stalled stream costs its own memory only, and a stalled
+	// connection is closed by the server.
+	_ = control.SetWriteDeadline(end.Add(limit))
+	return func() { _ = control.SetWriteDeadline(time.Time{}) }
 }
 
 func timeoutParameter(r *http.Request) string {

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
-	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/request"
 )
@@ -24,9 +23,6 @@ func (e *endpoint) connect(w http.ResponseWriter, r *http.Request, info *request
 	}
 	options := sub.Connect.NewOptions()
 	if err := decodeConnectOptions(r.URL.Query(), options); err != nil {
-		return err
-	}
-	if err := e.mayStream(r, info, sub); err != nil {
 		return err
 	}
 	kind := options.GetObjectKind().GroupVersionKind()
@@ -51,22 +47,6 @@ func (e *endpoint) connect(w http.ResponseWriter, r *http.Request, info *request
 	}
 	handler.ServeHTTP(w, r)
 	return nil
-}
-
-// mayStream asks for the right to create of those who open a stream by GET, as
-// WebSocket clients must: what a stream can do does not depend on its method.
-func (e *endpoint) mayStream(r *http.Request, info *request.Info, sub *registry.Subresource) error {
-	if r.Method != http.MethodGet || sub.Name == "log" {
-		return nil
-	}
-	if sub.Name == "proxy" && !strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade") {
-		return nil
-	}
-	return authorize(r.Context(), e.api.config.Authorizer, authz.Attributes{
-		User: request.UserFrom(r.Context()), ResourceRequest: true, Verb: "create", Namespace: info.Namespace,
-		APIGroup: info.APIGroup, APIVersion: info.APIVersion, Resource: info.Resource, Subresource: info.Subresource,
-		Name: info.Name, Path: info.Path,
-	})
 }
 
 // proxyPath is the path behind a proxy subresource, with the final slash that

@@ -29,10 +29,16 @@ type stream struct {
 	out      negotiation.Output
 	columns  bool // the first Table has been sent
 	buffer   []byte
+	// stalled ends the stream when the client takes nothing for writeTimeout. It
+	// runs only during writes.
+	stalled *time.Timer
 }
 
 func (e *endpoint) newStream(w http.ResponseWriter, r *http.Request, out negotiation.Output) *stream {
-	return &stream{endpoint: e, w: w, control: http.NewResponseController(w), r: r, out: out}
+	s := &stream{endpoint: e, w: w, control: http.NewResponseController(w), r: r, out: out}
+	s.stalled = time.AfterFunc(writeTimeout, func() { _ = s.control.SetWriteDeadline(time.Now()) })
+	s.stalled.Stop()
+	return s
 }
 
 // start sends the headers, so that the client knows the watch is open.
@@ -49,7 +55,8 @@ func (s *stream) start() {
 
 // flush sends what is buffered and says whether the client still listens.
 func (s *stream) flush() bool {
-	_ = s.control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	s.stalled.Reset(writeTimeout)
+	defer s.stalled.Stop()
 	if len(s.buffer) > 0 {
 		if _, err := s.w.Write(s.buffer); err != nil {
 			return false
