@@ -6,7 +6,7 @@ declare -A before
 pids=()
 for environ in /proc/[0-9]*/environ; do
   pid=${environ#/proc/}; pid=${pid%/environ}
-  if tr '\0' '\n' <"$environ" 2>/dev/null | grep -q "^SAMPAN_PROCESS=$dir:"; then
+  if { tr "\0" "\n" <"$environ"; } 2>/dev/null | grep -q "^SAMPAN_PROCESS=$dir:"; then
     case $(basename "$(readlink "/proc/$pid/exe" 2>/dev/null)") in
       apiserver | scheduler | controller-manager | node-agent | proxy) pids+=("$pid") ;;
     esac

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
 )
 
 // benchWatch changes objects under 100 and 1,000 watchers and counts the events
@@ -131,4 +130,3 @@ func readEvents(answer *http.Response, received *atomic.Int64) []time.Duration {
 		}
 	}
 }
-
