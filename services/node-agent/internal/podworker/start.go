@@ -1,0 +1,424 @@
+package podworker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/cri"
+	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
+	"github.com/sampan-io/sampan/services/node-agent/internal/env"
+	"github.com/sampan-io/sampan/services/node-agent/internal/lifecycle"
+	"github.com/sampan-io/sampan/services/node-agent/internal/pulling"
+	podstatus "github.com/sampan-io/sampan/services/node-agent/internal/status"
+	"github.com/sampan-io/sampan/services/node-agent/internal/volumes"
+)
+
+// starter does what a plan says has to be started. It runs beside the worker and
+// works on copies.
+type starter struct {
+	*worker
+	pod     *corev1.Pod
+	plan    *plan
+	runtime cri.Pod
+
+	sandbox string
+	config  *runtimeapi.PodSandboxConfig
+	podIPs  []string
+	mounted map[string]volumes.Mounted
+	failed  map[string]hold
+}
+
+func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
+	ctx, cancel := context.WithCancel(ctx)
+	w.job = &job{began: time.Now(), cancel: cancel}
+	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, failed: map[string]hold{}}
+	w.running.Go(func() {
+		defer cancel()
+		err := s.run(ctx)
+		cancelled := ctx.Err() != nil
+		w.finish(func() {
+			w.job = nil
+			for _, st := range p.starts {
+				delete(w.failures, st.spec.Name)
+			}
+			if cancelled {
+				return
+			}
+			for name, failure := range s.failed {
+				w.failures[name] = failure
+			}
+			if err != nil {
+				w.cfg.Log.Warn("Starting a pod", "pod", name(pod), "err", err)
+				w.backOff()
+				return
+			}
+			w.pause, w.retryAt = 0, time.Time{}
+		})
+	})
+}
+
+func (s *starter) run(ctx context.Context) error {
+	if err := s.cfg.Node.Cgroups.EnsurePod(s.pod); err != nil {
+		return err
+	}
+	for _, c := range s.plan.discard {
+		if _, err := s.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.GetId()}); err != nil {
+			return fmt.Errorf("removing container %s: %w", c.GetId(), err)
+		}
+	}
+	var err error
+	if s.config, err = s.cfg.Node.Sandbox(s.pod, s.plan.attempt); err != nil {
+		return err
+	}
+	// The volumes do not need the sandbox, nor the sandbox the volumes.
+	var volumesErr, sandboxErr error
+	var group sync.WaitGroup
+	group.Go(func() { s.mounted, volumesErr = s.cfg.Volumes.Mount(ctx, s.pod) })
+	sandboxErr = s.ensureSandbox(ctx)
+	group.Wait()
+	if err := errors.Join(sandboxErr, volumesErr); err != nil {
+		return err
+	}
+	for _, st := range s.plan.starts {
+		failure := s.start(ctx, st)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if failure != nil {
+			s.failed[st.spec.Name] = *failure
+			if st.role == initial || st.role == sidecar {
+				break
+			}
+		}
+	}
+	s.removeOld(ctx)
+	return nil
+}
+
+// ensureSandbox makes the sandbox or reads the addresses of the one there is.
+func (s *starter) ensureSandbox(ctx context.Context) error {
+	if !s.plan.newSandbox {
+		s.sandbox = s.plan.sandboxID
+		s.podIPs = podstatus.PodIPs(s.pod, &s.runtime, s.cfg.Node.HostIPs)
+		s.config.Metadata.Attempt = s.runtime.Sandbox().GetMetadata().GetAttempt()
+		return nil
+	}
+	for _, old := range s.runtime.Sandboxes {
+		if err := s.stopSandbox(ctx, old.GetId()); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
+		return fmt.Errorf("making log directory: %w", err)
+	}
+	handler, err := s.handler(ctx)
+	if err == nil {
+		err = s.runSandbox(ctx, handler)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Events.Event(s.pod, nil, true, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+errorText(err))
+	}
+	return err
+}
+
+func (s *starter) handler(ctx context.Context) (string, error) {
+	if s.pod.Spec.RuntimeClassName == nil || *s.pod.Spec.RuntimeClassName == "" {
+		return "", nil
+	}
+	return s.cfg.Handler(ctx, *s.pod.Spec.RuntimeClassName)
+}
+
+func (s *starter) runSandbox(ctx context.Context, handler string) error {
+	callCtx, cancel := context.WithTimeout(ctx, 2*s.cfg.RuntimeTimeout)
+	defer cancel()
+	made, err := s.cfg.Runtime.RunPodSandbox(callCtx, &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: handler})
+	if err != nil {
+		return err
+	}
+	s.sandbox = made.GetPodSandboxId()
+	if s.pod.Spec.HostNetwork {
+		s.podIPs = s.cfg.Node.HostIPs
+		return nil
+	}
+	now, err := s.cfg.Runtime.PodSandboxStatus(callCtx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.sandbox})
+	if err != nil {
+		return fmt.Errorf("reading status of sandbox %s: %w", s.sandbox, err)
+	}
+	state := cri.Pod{Sandboxes: []*runtimeapi.PodSandboxStatus{now.GetStatus()}}
+	s.podIPs = podstatus.PodIPs(s.pod, &state, s.cfg.Node.HostIPs)
+	return nil
+}
+
+func errorText(err error) string { return status.Convert(err).Message() }
+
+// Reasons why containers do not start, upstream's.
+const (
+	reasonConfig    = "CreateContainerConfigError"
+	reasonCreate    = "CreateContainerError"
+	reasonRun       = "RunContainerError"
+	reasonPostStart = "PostStartHookError"
+)
+
+// retryStart is when a container that could not be made is tried again, unless
+// something that it uses changes before.
+const retryStart = 10 * time.Second
+
+func (s *starter) fail(st start, reason string, err error) *hold {
+	text := errorText(err)
+	s.cfg.Events.Event(s.pod, st.spec, true, "Failed", "Error: "+text)
+	return &hold{until: time.Now().Add(retryStart), why: podstatus.Waiting{Reason: reason, Message: text}}
+}
+
+// start brings one container up. A nil result is success.
+func (s *starter) start(ctx context.Context, st start) *hold {
+	image, err := s.cfg.Puller.Ensure(ctx, s.pod, st.spec, s.config, s.pulls)
+	var pullErr *pulling.Error
+	switch {
+	case errors.As(err, &pullErr):
+		return s.failPull(st, pullErr)
+	case err != nil:
+		return s.fail(st, pulling.ReasonErrImagePull, err)
+	}
+	if st.restarts > 0 {
+		s.restarts.Next(st.spec.Name, time.Now())
+	}
+	config, err := s.containerConfig(ctx, st, image)
+	if err != nil {
+		return s.fail(st, reasonConfig, err)
+	}
+	callCtx, cancel := context.WithTimeout(ctx, s.cfg.RuntimeTimeout)
+	defer cancel()
+	created, err := s.cfg.Runtime.CreateContainer(callCtx, &runtimeapi.CreateContainerRequest{PodSandboxId: s.sandbox, Config: config, SandboxConfig: s.config})
+	if err != nil {
+		return s.fail(st, reasonCreate, err)
+	}
+	s.cfg.Events.Event(s.pod, st.spec, false, "Created", "Container created")
+	id := created.GetContainerId()
+	if _, err := s.cfg.Runtime.StartContainer(callCtx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+		failure := s.fail(st, reasonRun, err)
+		if st.restarts == 0 {
+			s.restarts.Next(st.spec.Name, time.Now())
+		}
+		return failure
+	}
+	s.cfg.Events.Event(s.pod, st.spec, false, "Started", "Container started")
+	return s.postStart(ctx, st, id)
+}
+
+func (s *starter) failPull(st start, err *pulling.Error) *hold {
+	const showError = 2 * time.Second // before the back-off is told of
+	s.cfg.Events.Event(s.pod, st.spec, true, "Failed", "Error: "+err.Reason)
+	until := err.Retry
+	if err.Reason == pulling.ReasonErrImagePull {
+		until = time.Now().Add(showError)
+	}
+	return &hold{until: until, why: podstatus.Waiting{Reason: err.Reason, Message: err.Message}}
+}
+
+func (s *starter) postStart(ctx context.Context, st start, id string) *hold {
+	if st.spec.Lifecycle == nil || st.spec.Lifecycle.PostStart == nil {
+		return nil
+	}
+	ip := ""
+	if len(s.podIPs) > 0 {
+		ip = s.podIPs[0]
+	}
+	err := lifecycle.Handle(ctx, executor{s.cfg.Runtime}, st.spec.Lifecycle.PostStart, st.spec, id, ip)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	s.cfg.Events.Event(s.pod, st.spec, true, "FailedPostStartHook", "PostStartHook failed")
+	response, statusErr := s.cfg.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if statusErr == nil {
+		c := cri.Container{ContainerStatus: response.GetStatus(), SandboxID: s.sandbox}
+		if err := s.stopContainer(ctx, s.pod, c, "FailedPostStartHook", s.graceOf(s.pod, false), nil); err != nil {
+			s.cfg.Log.WarnContext(ctx, "Stopping a container whose hook failed", "pod", name(s.pod), "container", st.spec.Name, "err", err)
+		}
+	}
+	if st.restarts == 0 {
+		s.restarts.Next(st.spec.Name, time.Now())
+	}
+	return &hold{until: time.Now(), why: podstatus.Waiting{Reason: reasonPostStart, Message: errorText(err)}}
+}
+
+func (s *starter) containerConfig(ctx context.Context, st start, image criconfig.Image) (*runtimeapi.ContainerConfig, error) {
+	vars, err := env.Make(ctx, env.Input{
+		Pod: s.pod, PodIPs: s.podIPs, HostIPs: s.cfg.Node.HostIPs, Allocatable: s.cfg.Node.Allocatable(), Objects: s.cfg.Objects,
+		Services: s.cfg.Services(), MasterNamespace: corev1.NamespaceDefault,
+		Skipped: func(source string, keys []string) {
+			s.cfg.Events.Event(s.pod, st.spec, true, "InvalidEnvironmentVariableNames",
+				fmt.Sprintf("Keys [%s] from the EnvFrom %s were skipped since they are considered invalid environment variable names.", strings.Join(keys, ", "), source))
+		},
+	}, st.spec)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := s.mounts(st.spec, vars)
+	if err != nil {
+		return nil, err
+	}
+	message, err := s.messageFile(st.spec)
+	if err != nil {
+		return nil, err
+	}
+	target := ""
+	if st.target != "" {
+		of, found := s.runtime.Latest(st.target)
+		if !found || !of.Running() {
+			return nil, fmt.Errorf("unable to find target container %s", st.target)
+		}
+		target = of.GetId()
+	}
+	return s.cfg.Node.Container(criconfig.Container{
+		Pod: s.pod, Spec: st.spec, Image: image, Restarts: st.restarts, Env: vars, Mounts: mounts, TargetID: target, MessagePath: message,
+	})
+}
+
+func (s *starter) mounts(spec *corev1.Container, vars []env.Var) ([]*runtimeapi.Mount, error) {
+	if len(spec.VolumeDevices) > 0 {
+		return nil, errors.New("block volumes are not supported by this node")
+	}
+	var mounts []*runtimeapi.Mount
+	ownHosts := false
+	for i := range spec.VolumeMounts {
+		mount, err := s.mount(spec, i, vars)
+		if err != nil {
+			return nil, err
+		}
+		ownHosts = ownHosts || mount.GetContainerPath() == hostsPath
+		mounts = append(mounts, mount)
+	}
+	if !ownHosts && len(s.podIPs) > 0 {
+		file := filepath.Join(s.cfg.Volumes.PodDir(s.pod.UID), "etc-hosts")
+		if err := s.cfg.Node.HostsFile(s.pod, file, s.podIPs); err != nil {
+			return nil, err
+		}
+		readOnly := spec.SecurityContext != nil && spec.SecurityContext.ReadOnlyRootFilesystem != nil && *spec.SecurityContext.ReadOnlyRootFilesystem
+		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: file, Readonly: readOnly})
+	}
+	return mounts, nil
+}
+
+const hostsPath = "/etc/hosts"
+
+func (s *starter) mount(spec *corev1.Container, index int, vars []env.Var) (*runtimeapi.Mount, error) {
+	wanted := &spec.VolumeMounts[index]
+	volume, known := s.mounted[wanted.Name]
+	if !known {
+		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, spec.Name)
+	}
+	subPath := wanted.SubPath
+	if wanted.SubPathExpr != "" {
+		var missing []string
+		lookup := env.Lookup(vars)
+		subPath = env.Expand(wanted.SubPathExpr, func(name string) (string, bool) {
+			value, ok := lookup(name)
+			if !ok {
+				missing = append(missing, name)
+			}
+			return value, ok
+		})
+		if len(missing) > 0 {
+			return nil, fmt.Errorf("missing value for %q", missing[0])
+		}
+		if err := volumes.CheckSubPathExpansion(subPath); err != nil {
+			return nil, err
+		}
+	}
+	path := volume.HostPath
+	if subPath != "" {
+		var err error
+		if path, err = s.cfg.Volumes.SubPath(s.pod.UID, wanted.Name, spec.Name, index, volume.HostPath, subPath); err != nil {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", wanted.Name, spec.Name, err)
+		}
+	}
+	return criconfig.Mount(wanted, criconfig.VolumePath{HostPath: path, ReadOnly: volume.ReadOnly})
+}
+
+// messageFile makes the file that the termination message goes to.
+func (s *starter) messageFile(spec *corev1.Container) (string, error) {
+	if spec.TerminationMessagePath == "" {
+		return "", nil
+	}
+	dir := filepath.Join(s.cfg.Volumes.PodDir(s.pod.UID), "containers", spec.Name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", fmt.Errorf("making directory for the termination message: %w", err)
+	}
+	var id [4]byte
+	_, _ = rand.Read(id[:])
+	path := filepath.Join(dir, hex.EncodeToString(id[:]))
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		return "", fmt.Errorf("making the termination message file: %w", err)
+	}
+	return path, os.Chmod(path, 0o666) // whoever the container runs as must write it
+}
+
+// removeOld keeps of each container the last one that has ended, for its logs and
+// state, and drops the others.
+func (s *starter) removeOld(ctx context.Context) {
+	kept := map[string]bool{}
+	for _, c := range s.runtime.Containers {
+		if !c.Exited() {
+			continue
+		}
+		if !kept[c.Name()] {
+			kept[c.Name()] = true
+			continue
+		}
+		if _, err := s.cfg.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.GetId()}); err != nil {
+			s.cfg.Log.WarnContext(ctx, "Removing an old container", "pod", name(s.pod), "container", c.GetId(), "err", err)
+			continue
+		}
+		removeFile(c.GetAnnotations()[cri.AnnotationMessageHostPath])
+		s.removeLogs(c)
+	}
+	s.removeOldSandboxes(ctx)
+}
+
+// removeOldSandboxes drops those that hold no container that is kept.
+func (s *starter) removeOldSandboxes(ctx context.Context) {
+	used := map[string]bool{s.sandbox: true}
+	for _, c := range s.runtime.Containers {
+		used[c.SandboxID] = true
+	}
+	for _, old := range s.runtime.Sandboxes {
+		if used[old.GetId()] {
+			continue
+		}
+		if err := s.removeSandbox(ctx, old.GetId()); err != nil {
+			s.cfg.Log.WarnContext(ctx, "Removing an old sandbox", "pod", name(s.pod), "err", err)
+		}
+	}
+}
+
+func (s *starter) removeLogs(c cri.Container) {
+	path := c.GetLogPath()
+	if path == "" || !strings.HasPrefix(path, s.cfg.Node.PodLogsDir(s.pod)+"/") {
+		return
+	}
+	rotated, err := filepath.Glob(path + "*")
+	if err != nil {
+		return
+	}
+	for _, file := range rotated {
+		removeFile(file)
+	}
+}
+
+func removeFile(path string) {
+	if path != "" {
+		_ = os.Remove(path)
+	}
+}

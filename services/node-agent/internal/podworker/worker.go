@@ -1,0 +1,494 @@
+package podworker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/backoff"
+	"github.com/sampan-io/sampan/services/node-agent/internal/cri"
+	"github.com/sampan-io/sampan/services/node-agent/internal/probes"
+	"github.com/sampan-io/sampan/services/node-agent/internal/pulling"
+	"github.com/sampan-io/sampan/services/node-agent/internal/status"
+)
+
+// stage is how far a pod has come. It only ever grows.
+type stage int
+
+const (
+	living   stage = iota // containers run, or will
+	stopping              // they are being stopped for good
+	stopped               // none runs; what they used is being given back
+	settled               // all has been given back; the pod's object is still there
+)
+
+// worker runs one pod. The fields below mu are its mailbox; the others belong to
+// its goroutine.
+type worker struct {
+	*Workers
+	uid  types.UID
+	wake chan struct{}
+
+	mu      sync.Mutex
+	pod     *corev1.Pod
+	gone    bool          // from its source
+	dirty   bool          // the runtime may have something new
+	evicted *status.End   // asked for from outside
+	again   bool          // what waits for a retry need not wait any longer
+	results []func()      // of jobs, to be run by the worker's goroutine
+	seen    cri.Pod       // what the runtime had when it was last asked
+	others  []*corev1.Pod // the node's other pods when this one came
+
+	runtime  cri.Pod
+	asked    bool // runtime is known
+	admitted bool
+	stage    stage
+	end      *status.End
+	finished bool
+	began    time.Time // when this worker first saw the pod
+	started  bool      // all containers have been started once
+
+	job      *job // starts things, or stops them
+	kills    map[string]bool
+	failures map[string]hold // why containers could not be started, by name
+	restarts *backoff.Map
+	pulls    *pulling.State
+	messages map[string]string // termination messages by container id
+	paused   map[string]bool   // containers by id whose back-off has been told of
+	retryAt  time.Time
+	pause    time.Duration
+	over     bool // nothing is left to do; guarded by Workers.mu after run has returned
+}
+
+// job is what goes on beside the worker.
+type job struct {
+	began  time.Time
+	stop   bool  // it stops the pod
+	grace  int64 // seconds that it gives the containers
+	cancel context.CancelFunc
+}
+
+func newWorker(w *Workers, pod *corev1.Pod, others []*corev1.Pod) *worker {
+	const restartPause = 10 * time.Second
+	return &worker{
+		Workers: w, uid: pod.UID, wake: make(chan struct{}, 1), pod: pod, dirty: true, others: others, began: time.Now(),
+		kills: map[string]bool{}, failures: map[string]hold{}, messages: map[string]string{}, told: map[string]bool{}, paused: map[string]bool{},
+		restarts: &backoff.Map{Base: min(restartPause, w.cfg.MaxRestartPause), Max: w.cfg.MaxRestartPause}, pulls: pulling.NewState(),
+	}
+}
+
+func (w *worker) ring() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *worker) update(pod *corev1.Pod) {
+	w.mu.Lock()
+	w.pod = pod
+	w.mu.Unlock()
+	w.ring()
+}
+
+func (w *worker) remove() {
+	w.mu.Lock()
+	w.gone = true
+	w.mu.Unlock()
+	w.ring()
+}
+
+func (w *worker) touch(dirty bool) {
+	w.mu.Lock()
+	w.dirty = w.dirty || dirty
+	w.mu.Unlock()
+	w.ring()
+}
+
+func (w *worker) retry() {
+	w.mu.Lock()
+	w.again = true
+	w.mu.Unlock()
+	w.ring()
+}
+
+func (w *worker) evict(end status.End) {
+	w.mu.Lock()
+	w.evicted = &end
+	w.mu.Unlock()
+	w.ring()
+}
+
+// finish hands a job's result to the worker's goroutine.
+func (w *worker) finish(result func()) {
+	w.mu.Lock()
+	w.results = append(w.results, result)
+	w.dirty = true
+	w.mu.Unlock()
+	w.ring()
+}
+
+func (w *worker) current() *corev1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pod
+}
+
+func (w *worker) state() State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return State{Pod: w.pod, Runtime: w.seen}
+}
+
+// run works until ctx ends or nothing is left to do.
+func (w *worker) run(ctx context.Context) {
+	for !w.over && ctx.Err() == nil {
+		next := w.step(ctx)
+		if w.over {
+			break
+		}
+		const idle = time.Hour
+		wait := idle
+		if !next.IsZero() {
+			wait = max(time.Until(next), 0)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-w.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	if w.job != nil {
+		w.job.cancel()
+	}
+}
+
+// inbox is what a step works on.
+type inbox struct {
+	pod   *corev1.Pod
+	gone  bool
+	dirty bool
+}
+
+func (w *worker) take() inbox {
+	w.mu.Lock()
+	in := inbox{pod: w.pod, gone: w.gone, dirty: w.dirty}
+	w.dirty = false
+	results := w.results
+	w.results = nil
+	if w.evicted != nil && w.end == nil {
+		w.end, w.evicted = w.evicted, nil
+	}
+	again := w.again
+	w.again = false
+	w.mu.Unlock()
+	for _, result := range results {
+		result()
+	}
+	if again {
+		for name, f := range w.failures {
+			f.until = time.Time{}
+			w.failures[name] = f
+		}
+		w.retryAt = time.Time{}
+	}
+	return in
+}
+
+// step does what can be done now and returns when to look again.
+func (w *worker) step(ctx context.Context) (next time.Time) {
+	start := time.Now()
+	in := w.take()
+	quiet := w.quietUntil()
+	if in.dirty && w.asked && start.Before(quiet) {
+		w.mu.Lock()
+		w.dirty = true
+		w.mu.Unlock()
+	} else if in.dirty || !w.asked {
+		quiet = time.Time{}
+		if err := w.ask(ctx); err != nil {
+			if ctx.Err() == nil {
+				w.cfg.Log.WarnContext(ctx, "Asking the runtime for a pod", "pod", name(in.pod), "err", err)
+			}
+			const pause = time.Second
+			w.asked = false
+			return time.Now().Add(pause)
+		}
+	}
+	pod := w.withKnownStatus(in.pod)
+	w.admit(pod)
+	w.expire(pod)
+	operation := "sync"
+	if w.stage == living && (in.gone || pod.DeletionTimestamp != nil || w.end != nil || over(pod)) {
+		w.stage = stopping
+	}
+	if w.stage == living {
+		next = w.live(ctx, pod)
+	}
+	if w.stage != living { // live may have found that all is over
+		operation = "kill"
+		next = w.die(ctx, pod, in.gone)
+	}
+	w.cfg.Observer.ObserveSync(operation, time.Since(start))
+	if start.Before(quiet) {
+		next = earliest(next, quiet)
+	}
+	return next
+}
+
+// startQuiet is how long a start is not followed step by step: most are over by
+// then, and each step would be asked after and told of.
+const startQuiet = 150 * time.Millisecond
+
+// quietUntil is when the start that is under way will be looked at; zero if none is.
+func (w *worker) quietUntil() time.Time {
+	if w.job == nil || w.job.stop {
+		return time.Time{}
+	}
+	return w.job.began.Add(startQuiet)
+}
+
+func name(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
+// over tells that the pod had ended before this worker began.
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func (w *worker) ask(ctx context.Context) error {
+	const patience = 30 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	state, err := w.cfg.Runtime.Pod(ctx, w.uid)
+	if err != nil {
+		return err
+	}
+	w.runtime, w.asked = state, true
+	w.mu.Lock()
+	w.seen = state
+	w.mu.Unlock()
+	for _, c := range state.Containers {
+		if !c.Running() {
+			w.cfg.Probes.Stop(c.GetId())
+			delete(w.kills, c.GetId())
+		}
+	}
+	return nil
+}
+
+// withKnownStatus is the pod with the newest status that this node has written,
+// which the pod's source may not tell of yet.
+func (w *worker) withKnownStatus(pod *corev1.Pod) *corev1.Pod {
+	known, ok := w.cfg.Status.Known(w.uid)
+	if !ok {
+		return pod
+	}
+	copied := *pod
+	conditions := copied.Status.Conditions
+	copied.Status = known
+	copied.Status.Conditions = foreign(conditions, known.Conditions)
+	return &copied
+}
+
+// foreign takes the conditions of others from the source, ours from what is known.
+func foreign(source, known []corev1.PodCondition) []corev1.PodCondition {
+	var list []corev1.PodCondition
+	for _, c := range known {
+		if status.Owned(c.Type) {
+			list = append(list, c)
+		}
+	}
+	for _, c := range source {
+		if !status.Owned(c.Type) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// admit asks once, and only for a pod that has nothing here yet.
+func (w *worker) admit(pod *corev1.Pod) {
+	if w.admitted {
+		return
+	}
+	w.admitted = true
+	others := w.others
+	w.others = nil
+	if len(w.runtime.Sandboxes) > 0 || pod.DeletionTimestamp != nil || over(pod) || len(pod.Spec.Containers) == 0 || pod.Status.StartTime != nil {
+		return
+	}
+	if w.end = w.cfg.Admit(pod, others); w.end != nil {
+		w.cfg.Events.Event(pod, nil, true, w.end.Reason, w.end.Message)
+	}
+}
+
+// expire ends a pod that has been active for longer than it may.
+func (w *worker) expire(pod *corev1.Pod) {
+	due := deadline(pod)
+	if w.stage != living || w.end != nil || due.IsZero() || time.Now().Before(due) {
+		return
+	}
+	const message = "Pod was active on the node longer than the specified deadline"
+	w.end = &status.End{Reason: status.ReasonDeadlineExceeded, Message: message}
+	w.cfg.Events.Event(pod, nil, false, w.end.Reason, message)
+}
+
+func deadline(pod *corev1.Pod) time.Time {
+	if pod.Spec.ActiveDeadlineSeconds == nil || pod.Status.StartTime == nil {
+		return time.Time{}
+	}
+	return pod.Status.StartTime.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
+}
+
+// live brings a pod nearer to what it should be.
+func (w *worker) live(ctx context.Context, pod *corev1.Pod) (next time.Time) {
+	w.cfg.Objects.Use(pod)
+	w.cfg.Volumes.PodChanged(pod, status.PodIPs(pod, &w.runtime, w.cfg.Node.HostIPs))
+	w.probe(pod)
+	p := makePlan(planInput{
+		pod: pod, runtime: &w.runtime, now: time.Now(), verdict: w.cfg.Probes.Verdict, pause: w.restartPause,
+		killing: func(id string) bool { return w.kills[id] },
+	})
+	if p.finished && w.job == nil && len(w.kills) == 0 {
+		w.stage = stopping
+		return time.Time{}
+	}
+	for _, k := range p.kills {
+		w.killOne(ctx, pod, k)
+	}
+	w.holdBack(p)
+	w.tellBackOff(pod, p)
+	w.noteStart(pod, p)
+	next = earliest(p.next(), deadline(pod))
+	if w.job == nil && (p.newSandbox || len(p.starts) > 0) {
+		if time.Now().Before(w.retryAt) {
+			next = earliest(next, w.retryAt)
+		} else {
+			w.startJob(ctx, pod, p)
+		}
+	}
+	return earliest(next, w.publish(pod, p.holds))
+}
+
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// holdBack leaves out of the plan what has just failed and must wait.
+func (w *worker) holdBack(p *plan) {
+	now := time.Now()
+	for name, h := range p.holds {
+		if failure, failed := w.failures[name]; failed { // it has ended because it could not start
+			h.why = failure.why
+			p.holds[name] = h
+		}
+	}
+	starting := p.starts[:0]
+	for _, s := range p.starts {
+		failure, failed := w.failures[s.spec.Name]
+		if failed {
+			p.holds[s.spec.Name] = failure
+		}
+		if failed && now.Before(failure.until) {
+			continue
+		}
+		starting = append(starting, s)
+	}
+	p.starts = starting
+	if len(p.starts) == 0 {
+		p.newSandbox = false
+	}
+}
+
+// tellBackOff makes an event the first time that a container waits for a restart.
+func (w *worker) tellBackOff(pod *corev1.Pod, p *plan) {
+	for name, h := range p.holds {
+		last, known := w.runtime.Latest(name)
+		if h.why.Reason != status.ReasonCrashLoopBackOff || !known || w.paused[last.GetId()] {
+			continue
+		}
+		w.paused[last.GetId()] = true
+		spec := findSpec(pod, name)
+		w.cfg.Events.Event(pod, spec, true, "BackOff", "Back-off restarting failed container "+name+" in pod "+podFormat(pod))
+	}
+}
+
+func podFormat(pod *corev1.Pod) string {
+	return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")"
+}
+
+func findSpec(pod *corev1.Pod, name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			spec := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+			return &spec
+		}
+	}
+	return nil
+}
+
+func (w *worker) restartPause(c cri.Container) time.Duration {
+	// A run of the agent before this one may have counted.
+	w.restarts.Adopt(c.Name(), int(c.RestartCount()), time.Unix(0, c.GetStartedAt()))
+	return w.restarts.Pause(c.Name(), time.Unix(0, c.GetFinishedAt()))
+}
+
+func (w *worker) noteStart(pod *corev1.Pod, p *plan) {
+	if w.started || p.newSandbox || len(p.starts) > 0 || len(p.holds) > 0 || w.job != nil {
+		return
+	}
+	for i := range pod.Spec.Containers {
+		if c, ok := w.runtime.Latest(pod.Spec.Containers[i].Name); !ok || !c.Running() {
+			return
+		}
+	}
+	w.started = true
+	w.cfg.Observer.ObservePodStart(time.Since(w.began))
+}
+
+// probe begins the probes of running containers.
+func (w *worker) probe(pod *corev1.Pod) {
+	ips := status.PodIPs(pod, &w.runtime, w.cfg.Node.HostIPs)
+	if len(ips) == 0 {
+		return
+	}
+	for _, c := range w.runtime.Running() {
+		spec := findSpec(pod, c.Name())
+		if spec == nil || w.kills[c.GetId()] {
+			continue
+		}
+		w.cfg.Probes.Start(probes.Target{
+			Pod: pod, Container: spec, ContainerID: c.GetId(), PodIP: ips[0], StartedAt: time.Unix(0, c.GetStartedAt()),
+		}, w.knownOf(pod, c))
+	}
+}
+
+// knownOf is what the last status says of a container that ran then already.
+func (w *worker) knownOf(pod *corev1.Pod, c cri.Container) probes.Known {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, old := range list {
+			if old.Name == c.Name() && old.ContainerID == w.cfg.RuntimeName+"://"+c.GetId() {
+				return probes.Known{Started: old.Started != nil && *old.Started, Ready: old.Ready}
+			}
+		}
+	}
+	return probes.Known{}
+}

@@ -1,0 +1,279 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Publisher writes pods' statuses to the API server: of each pod the newest, in
+// order, and no pod waits for another.
+type Publisher struct {
+	client kubernetes.Interface
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	pods    map[types.UID]*published
+	running sync.WaitGroup
+	base    context.Context
+	stop    context.CancelFunc
+}
+
+type published struct {
+	// base is the pod as it is on the API server, as far as is known.
+	base *corev1.Pod
+	// next waits to be written; nil is nothing.
+	next    *corev1.PodStatus
+	busy    bool
+	idle    chan struct{} // closed when nothing is left to write
+	deleted bool
+}
+
+// NewPublisher makes one; Close ends it.
+func NewPublisher(client kubernetes.Interface, log *slog.Logger) *Publisher {
+	base, stop := context.WithCancel(context.Background())
+	return &Publisher{client: client, log: log, pods: map[types.UID]*published{}, base: base, stop: stop}
+}
+
+// Close ends writing and waits for what is under way.
+func (p *Publisher) Close() {
+	p.stop()
+	p.running.Wait()
+}
+
+// Seen tells of the pod as the API server has it.
+func (p *Publisher) Seen(pod *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entry := p.entry(pod.UID)
+	if entry.base == nil || newer(pod, entry.base) {
+		entry.base = pod
+	}
+}
+
+// newer compares resource versions, which are integers.
+func newer(a, b *corev1.Pod) bool {
+	if len(a.ResourceVersion) != len(b.ResourceVersion) {
+		return len(a.ResourceVersion) > len(b.ResourceVersion)
+	}
+	return a.ResourceVersion >= b.ResourceVersion
+}
+
+// Known is the pod's status as it is on the API server or is about to be.
+func (p *Publisher) Known(uid types.UID) (corev1.PodStatus, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entry, known := p.pods[uid]
+	if !known {
+		return corev1.PodStatus{}, false
+	}
+	if entry.next != nil {
+		return *entry.next, true
+	}
+	if entry.base != nil {
+		return entry.base.Status, true
+	}
+	return corev1.PodStatus{}, false
+}
+
+// Forget drops a pod that is gone from the API server.
+func (p *Publisher) Forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if entry, known := p.pods[uid]; known {
+		entry.deleted, entry.next = true, nil
+		delete(p.pods, uid)
+	}
+}
+
+// entry finds or makes one. Caller must hold mu.
+func (p *Publisher) entry(uid types.UID) *published {
+	entry, known := p.pods[uid]
+	if !known {
+		entry = &published{idle: make(chan struct{})}
+		close(entry.idle)
+		p.pods[uid] = entry
+	}
+	return entry
+}
+
+// Publish writes the status soon. A status that is not written yet is replaced.
+func (p *Publisher) Publish(pod *corev1.Pod, status corev1.PodStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entry := p.entry(pod.UID)
+	if entry.base == nil {
+		entry.base = pod
+	}
+	entry.next = &status
+	if entry.busy {
+		return
+	}
+	if equality.Semantic.DeepEqual(normalize(entry.base.Status), normalize(status)) {
+		entry.next = nil
+		return
+	}
+	entry.busy, entry.idle = true, make(chan struct{})
+	p.running.Go(func() { p.write(entry) })
+}
+
+// normalize drops what is lost on the way through the API server: parts of seconds.
+func normalize(status corev1.PodStatus) corev1.PodStatus {
+	data, err := json.Marshal(status)
+	if err != nil {
+		return status
+	}
+	var out corev1.PodStatus
+	if json.Unmarshal(data, &out) != nil {
+		return status
+	}
+	return out
+}
+
+// write sends what is next until nothing is.
+func (p *Publisher) write(entry *published) {
+	const firstPause, maxPause = 50 * time.Millisecond, 10 * time.Second
+	pause := firstPause
+	for {
+		p.mu.Lock()
+		next, base := entry.next, entry.base
+		entry.next = nil
+		if next == nil || entry.deleted || p.base.Err() != nil {
+			entry.busy = false
+			close(entry.idle)
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		written, err := p.patch(base, next)
+		p.mu.Lock()
+		switch {
+		case err == nil:
+			pause = firstPause
+			if written != nil && newer(written, entry.base) {
+				entry.base = written
+			}
+			p.mu.Unlock()
+			continue
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			// The pod is gone, or another one has its name.
+			p.mu.Unlock()
+			continue
+		}
+		if entry.next == nil {
+			entry.next = next
+		}
+		p.mu.Unlock()
+		p.log.Warn("Writing a pod's status", "pod", base.Namespace+"/"+base.Name, "err", err)
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, maxPause)
+		case <-p.base.Done():
+		}
+	}
+}
+
+// patch sends the difference. Conditions of others are left as they are.
+func (p *Publisher) patch(base *corev1.Pod, status *corev1.PodStatus) (*corev1.Pod, error) {
+	data, unchanged, err := statusPatch(base, status)
+	if err != nil || unchanged {
+		return nil, err
+	}
+	const patience = 30 * time.Second
+	ctx, cancel := context.WithTimeout(p.base, patience)
+	defer cancel()
+	written, err := p.client.CoreV1().Pods(base.Namespace).Patch(ctx, base.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return nil, fmt.Errorf("patching status of pod %s/%s: %w", base.Namespace, base.Name, err)
+	}
+	return written, nil
+}
+
+func statusPatch(base *corev1.Pod, status *corev1.PodStatus) (data []byte, unchanged bool, err error) {
+	merged := *status
+	merged.Conditions = mergeConditions(base.Status.Conditions, status.Conditions)
+	before, err := json.Marshal(corev1.Pod{Status: base.Status})
+	if err != nil {
+		return nil, false, err
+	}
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: base.UID}, Status: merged})
+	if err != nil {
+		return nil, false, err
+	}
+	data, err = strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+	if err != nil {
+		return nil, false, fmt.Errorf("making status patch: %w", err)
+	}
+	return data, string(data) == fmt.Sprintf(`{"metadata":{"uid":%q}}`, base.UID), nil
+}
+
+// mergeConditions takes our conditions from ours and the others from theirs.
+func mergeConditions(theirs, ours []corev1.PodCondition) []corev1.PodCondition {
+	var merged []corev1.PodCondition
+	known := map[corev1.PodConditionType]struct{}{}
+	for _, condition := range ours {
+		if Owned(condition.Type) {
+			merged = append(merged, condition)
+			known[condition.Type] = struct{}{}
+		}
+	}
+	for _, condition := range theirs {
+		if !Owned(condition.Type) {
+			merged = append(merged, condition)
+			known[condition.Type] = struct{}{}
+		}
+	}
+	for _, condition := range ours { // such as DisruptionTarget, when this node adds it
+		if _, have := known[condition.Type]; !have {
+			merged = append(merged, condition)
+		}
+	}
+	return merged
+}
+
+// Flush waits until the pod's newest status has been written, or ctx ends.
+func (p *Publisher) Flush(ctx context.Context, uid types.UID) error {
+	p.mu.Lock()
+	entry, known := p.pods[uid]
+	if !known {
+		p.mu.Unlock()
+		return nil
+	}
+	idle := entry.idle
+	p.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Delete ends the pod's object, after its last status has been written. A pod
+// that is gone, or is another by now, is no error.
+func (p *Publisher) Delete(ctx context.Context, pod *corev1.Pod) error {
+	if err := p.Flush(ctx, pod.UID); err != nil {
+		return err
+	}
+	options := metav1.NewDeleteOptions(0)
+	options.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
+	err := p.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *options)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
