@@ -46,9 +46,30 @@ func Authorization(authorizer authz.Authorizer) Filter {
 				response.Error(w, r, err)
 				return
 			}
+			if opensStream(r, a) {
+				a.Verb = "create"
+				if err := authorize(r, authorizer, a); err != nil {
+					response.Error(w, r, err)
+					return
+				}
+			}
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// opensStream says whether a GET, by which WebSockets begin, reaches into a pod,
+// node or service as a POST would. It needs the right to create, too: what reads
+// alone must not run commands.
+func opensStream(r *http.Request, a authz.Attributes) bool {
+	if !a.ResourceRequest || a.APIGroup != "" || a.Verb != "get" || r.Header.Get("Upgrade") == "" {
+		return false
+	}
+	switch a.Subresource {
+	case "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return false
 }
 
 func attributes(user *authn.User, info *request.Info) authz.Attributes {
