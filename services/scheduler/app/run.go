@@ -108,8 +108,10 @@ func (o *Options) assemble(ctx context.Context, api kubernetes.Interface, regist
 	e.reporter = report.New(api, e.events.NewRecorder(scheme.Scheme, o.config.Name()), log)
 	core := e.informers.Core().V1()
 	services, sets := core.Services(), e.informers.Apps().V1().ReplicaSets()
+	budgets := e.informers.Policy().V1().PodDisruptionBudgets()
 	handle := framework.Handle{
 		Binder:    e.reporter,
+		Evictor:   report.Evictor{Reporter: e.reporter, PodDisruptionBudgets: budgets.Lister()},
 		Workloads: feed.Workloads{Services: services.Lister(), ReplicaSets: sets.Lister()},
 	}
 	profiles, err := o.config.Build(handle)
@@ -142,7 +144,7 @@ func (o *Options) assemble(ctx context.Context, api kubernetes.Interface, regist
 		}
 		e.synced = append(e.synced, registration.HasSynced)
 	}
-	e.synced = append(e.synced, services.Informer().HasSynced, sets.Informer().HasSynced)
+	e.synced = append(e.synced, services.Informer().HasSynced, sets.Informer().HasSynced, budgets.Informer().HasSynced)
 	return e, nil
 }
 

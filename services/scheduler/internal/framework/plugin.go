@@ -166,8 +166,9 @@ type Binder interface {
 
 // Evictor removes pods to make room for another.
 type Evictor interface {
-	Evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) error
-	// Budgets is the disruption budgets of a namespace that select pod.
+	// Evict removes victim from node for the sake of preemptor, in the background.
+	Evict(victim, preemptor *corev1.Pod, node string)
+	// Budgets is the disruption budgets that select pod.
 	Budgets(pod *corev1.Pod) []Budget
 }
 

@@ -35,6 +35,7 @@ func All() []Definition {
 		{"NodeResourcesFit", 1, newNodeResourcesFit},
 		{"PodTopologySpread", 2, newPodTopologySpread},
 		{"InterPodAffinity", 2, newInterPodAffinity},
+		{"DefaultPreemption", 0, newDefaultPreemption},
 		{"NodeResourcesBalancedAllocation", 1, newNodeResourcesBalancedAllocation},
 		{"ImageLocality", 1, newImageLocality},
 		{"DefaultBinder", 0, newDefaultBinder},

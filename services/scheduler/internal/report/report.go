@@ -30,6 +30,8 @@ type Reporter struct {
 	log      *slog.Logger
 	queue    workqueue.TypedRateLimitingInterface[types.UID]
 
+	background sync.WaitGroup // evictions
+
 	mu      sync.Mutex
 	pending map[types.UID]failure
 }
@@ -104,6 +106,7 @@ func (r *Reporter) Run(ctx context.Context) {
 		})
 	}
 	group.Wait()
+	r.background.Wait()
 }
 
 func (r *Reporter) next(ctx context.Context) bool {
