@@ -34,13 +34,15 @@ type worker struct {
 
 	mu      sync.Mutex
 	pod     *corev1.Pod
-	gone    bool          // from its source
-	dirty   bool          // the runtime may have something new
-	evicted *status.End   // asked for from outside
-	again   bool          // what waits for a retry need not wait any longer
-	results []func()      // of jobs, to be run by the worker's goroutine
-	seen    cri.Pod       // what the runtime had when it was last asked
-	others  []*corev1.Pod // the node's other pods when this one came
+	gone    bool            // from its source
+	dirty   bool            // the runtime may have something new
+	evicted *status.End     // asked for from outside
+	again   bool            // what waits for a retry need not wait any longer
+	results []func()        // of jobs, to be run by the worker's goroutine
+	seen    cri.Pod         // what the runtime had when it was last asked
+	others  []*corev1.Pod   // the node's other pods when this one came
+	static  bool            // it comes from a file of this node
+	told    map[string]bool // containers by id that have been told to stop, hook and event included
 
 	runtime  cri.Pod
 	asked    bool // runtime is known
