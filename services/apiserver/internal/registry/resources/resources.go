@@ -12,10 +12,12 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/apps"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/batch"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/coordination"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/core"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/events"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/networking"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/policy"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/scheduling"
 )
@@ -78,9 +80,14 @@ func New(d Deps) []*registry.Resource {
 		apps.Deployments(),
 		apps.ReplicaSets(),
 		apps.StatefulSets(),
+		batch.CronJobs(),
+		batch.Jobs(),
 		coordination.Leases(),
 		discovery.EndpointSlices(),
 		events.Events(d.EventTTL),
+		networking.IngressClasses(),
+		networking.Ingresses(),
+		networking.NetworkPolicies(),
 		policy.PodDisruptionBudgets(),
 		scheduling.PriorityClasses(),
 	}
