@@ -1,0 +1,67 @@
+package handlers
+
+import (
+	"bytes"
+	"errors"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func FuzzDecodeBody(f *testing.F) {
+	for _, seed := range []string{`{"metadata":{"name":"a"}}`, "metadata:\n  name: a\n", "k8s\x00\x0a\x00", `{"kind":"Pod","apiVersion":"v1"}`, "a: &a [*a]", ""} {
+		for format := range byte(3) {
+			f.Add([]byte(seed), format)
+		}
+	}
+	types := []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+	f.Fuzz(func(t *testing.T, body []byte, format byte) {
+		r := httptest.NewRequest("POST", "/", bytes.NewReader(body))
+		r.Header.Set("Content-Type", types[int(format)%len(types)])
+		kind := corev1.SchemeGroupVersion.WithKind("Pod")
+		obj, err := decodeBody(r, "Strict", kind, &corev1.Pod{})
+		if err == nil {
+			if _, ok := obj.(*corev1.Pod); !ok {
+				t.Errorf("decoded a %T", obj)
+			}
+			return
+		}
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || status.Status().Code < 400 || status.Status().Code > 499 {
+			t.Errorf("the error is not the client's: %v", err)
+		}
+	})
+}
+
+func FuzzDecodeContinue(f *testing.F) {
+	f.Add(continuation{Revision: 5, After: "default/a"}.encode())
+	f.Add("nonsense")
+	f.Add("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8uLi94In0")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := decodeContinue(text)
+		if err != nil {
+			return
+		}
+		if c.Revision == 0 || c.After == "" || strings.Contains(c.After, "\x00") || path.Clean("/"+c.After) != "/"+c.After {
+			t.Errorf("accepted %q as %+v", text, c)
+		}
+		again, err := decodeContinue(c.encode())
+		if err != nil || again != c {
+			t.Errorf("%+v does not survive its encoding: %+v, %v", c, again, err)
+		}
+	})
+}
+
+func FuzzRawOf(f *testing.F) {
+	f.Add([]byte("k8s\x00\x0a\x02\x0a\x00\x12\x03abc\x1a\x00\x22\x00"))
+	f.Add([]byte("k8s\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if raw, err := rawOf(data); err == nil && len(raw) > len(data) {
+			t.Errorf("%d bytes out of %d", len(raw), len(data))
+		}
+	})
+}
