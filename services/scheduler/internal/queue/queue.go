@@ -63,7 +63,8 @@ type Queue struct {
 	ready         *sync.Cond // active or backoff has a pod, or the queue is closed
 	closed        bool
 	active        *podHeap
-	backoff       *podHeap
+	backoff       *podHeap                           // refused, and something changed since: tried early when nothing else waits
+	faulted       *podHeap                           // a fault of a plugin or of the API: these wait their time
 	unschedulable map[types.UID]*framework.QueuedPod // and gated ones
 	flying        map[types.UID]*flight
 	changes       []framework.Change // since the oldest pod in flight was popped
@@ -98,7 +99,8 @@ func New(profiles map[string]*framework.Profile, options Options) *Queue {
 	}
 	q.ready = sync.NewCond(&q.mu)
 	q.active = newHeap(func(a, b *framework.QueuedPod) int { return sort.Compare(a, b) })
-	q.backoff = newHeap(func(a, b *framework.QueuedPod) int { return q.backoffEnd(a).Compare(q.backoffEnd(b)) })
+	byEnd := func(a, b *framework.QueuedPod) int { return q.backoffEnd(a).Compare(q.backoffEnd(b)) }
+	q.backoff, q.faulted = newHeap(byEnd), newHeap(byEnd)
 	return q
 }
 
@@ -127,7 +129,7 @@ func (q *Queue) Add(pod *cluster.Pod) {
 }
 
 func (q *Queue) known(uid types.UID) bool {
-	return q.active.has(uid) || q.backoff.has(uid) || q.unschedulable[uid] != nil || q.flying[uid] != nil
+	return q.active.has(uid) || q.backoff.has(uid) || q.faulted.has(uid) || q.unschedulable[uid] != nil || q.flying[uid] != nil
 }
 
 // enqueue makes queued ready to be tried, unless a PreEnqueue plugin holds it.
@@ -173,7 +175,7 @@ func (q *Queue) update(old *corev1.Pod, pod *cluster.Pod) {
 		flight.update = pod.Object
 		return
 	}
-	if q.active.replace(pod) || q.backoff.replace(pod) {
+	if q.active.replace(pod) || q.backoff.replace(pod) || q.faulted.replace(pod) {
 		return
 	}
 	queued := q.unschedulable[uid]
@@ -202,10 +204,12 @@ func (q *Queue) Remove(uid types.UID) {
 	}
 	q.active.remove(uid)
 	q.backoff.remove(uid)
+	q.faulted.remove(uid)
 	delete(q.unschedulable, uid)
 }
 
-// Pop waits for the next pod to try. It is in flight until Refused or Done. ok is
+// Pop waits for the next pod to try: an active one, or when there is none, the one
+// that has backed off for longest of those that a change may help. It is in flight until Refused or Done. ok is
 // false when ctx has ended.
 func (q *Queue) Pop(ctx context.Context) (queued *framework.QueuedPod, ok bool) {
 	stop := context.AfterFunc(ctx, func() {
@@ -217,13 +221,17 @@ func (q *Queue) Pop(ctx context.Context) (queued *framework.QueuedPod, ok bool) 
 	defer stop()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.active.Len() == 0 && !q.closed && ctx.Err() == nil {
+	for q.active.Len()+q.backoff.Len() == 0 && !q.closed && ctx.Err() == nil {
 		q.ready.Wait()
 	}
 	if q.closed || ctx.Err() != nil {
 		return nil, false
 	}
-	queued = heap.Pop(q.active).(*framework.QueuedPod)
+	from := q.active
+	if from.Len() == 0 {
+		from = q.backoff
+	}
+	queued = heap.Pop(from).(*framework.QueuedPod)
 	queued.Attempts++
 	if queued.First.IsZero() {
 		queued.First = q.options.Clock.Now()
@@ -269,18 +277,16 @@ func (q *Queue) Refused(queued *framework.QueuedPod, by sets.Set[string]) {
 	if ended == nil || ended.gone {
 		return
 	}
+	changed := false
 	if ended.update != nil {
 		if pod, err := cluster.NewPod(ended.update); err == nil {
-			placement := changesPlacement(queued.Object, ended.update)
+			changed = changesPlacement(queued.Object, ended.update) // what was refused is not what is asked for now
 			queued.Pod = pod
-			if placement {
-				by = nil // what was refused is not what is asked for now
-			}
 		}
 	}
 	queued.Timestamp = q.options.Clock.Now()
 	queued.Refusers = by
-	if len(by) == 0 || q.anyHelps(queued, meanwhile) {
+	if len(by) == 0 || changed || q.anyHelps(queued, meanwhile) {
 		q.release(queued, eventAttemptFailure)
 		return
 	}
@@ -291,8 +297,13 @@ func (q *Queue) Refused(queued *framework.QueuedPod, by sets.Set[string]) {
 // release lets queued be tried again once it has backed off. Caller must hold mu.
 func (q *Queue) release(queued *framework.QueuedPod, event string) {
 	if q.backoffEnd(queued).After(q.options.Clock.Now()) {
-		heap.Push(q.backoff, queued)
+		pause := q.backoff
+		if len(queued.Refusers) == 0 {
+			pause = q.faulted
+		}
+		heap.Push(pause, queued)
 		q.options.Incoming(Backoff, event)
+		q.ready.Signal()
 		select {
 		case q.wake <- struct{}{}:
 		default:
@@ -377,15 +388,21 @@ func (q *Queue) flush() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.options.Clock.Now()
-	for q.backoff.Len() > 0 {
-		first := q.backoff.pods[0]
-		if wait := q.backoffEnd(first).Sub(now); wait > 0 {
-			return wait
+	next := time.Duration(0)
+	for _, pause := range []*podHeap{q.backoff, q.faulted} {
+		for pause.Len() > 0 {
+			first := pause.pods[0]
+			if wait := q.backoffEnd(first).Sub(now); wait > 0 {
+				if next == 0 || wait < next {
+					next = wait
+				}
+				break
+			}
+			heap.Pop(pause)
+			q.enqueue(first, eventBackoffComplete)
 		}
-		heap.Pop(q.backoff)
-		q.enqueue(first, eventBackoffComplete)
 	}
-	return 0
+	return next
 }
 
 func (q *Queue) sweep() {
@@ -411,7 +428,7 @@ func (q *Queue) Counts() map[string]int {
 		}
 	}
 	return map[string]int{
-		Active: q.active.Len(), Backoff: q.backoff.Len(), Unschedulable: len(q.unschedulable) - gated, Gated: gated,
+		Active: q.active.Len(), Backoff: q.backoff.Len() + q.faulted.Len(), Unschedulable: len(q.unschedulable) - gated, Gated: gated,
 	}
 }
 
@@ -427,6 +444,8 @@ func (q *Queue) Where(uid types.UID) (part string, attempts int) {
 		return Active, q.active.pods[q.active.at[uid]].Attempts
 	case q.backoff.has(uid):
 		return Backoff, q.backoff.pods[q.backoff.at[uid]].Attempts
+	case q.faulted.has(uid):
+		return Backoff, q.faulted.pods[q.faulted.at[uid]].Attempts
 	case q.unschedulable[uid] != nil && q.unschedulable[uid].Gated:
 		return Gated, q.unschedulable[uid].Attempts
 	case q.unschedulable[uid] != nil:
