@@ -22,6 +22,9 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	if err := s.security.start(life, s.config, s.engine); err != nil {
 		return err
 	}
+	if err := s.startBus(life, store); err != nil {
+		return err
+	}
 	s.health.AddReady(component.Check{Name: "poststarthook/bootstrap", Probe: s.probeReady})
 	s.health.AddReady(component.Check{Name: "shutdown", Probe: func(context.Context) error { return ctx.Err() }})
 	s.health.AddLive(component.Check{Name: "store", Probe: func(ctx context.Context) error {
