@@ -161,3 +161,8 @@ func (c *checker) validateClaims(claims []corev1.ResourceClaim, path *field.Path
 	}
 	return errs
 }
+
+// ValidateRequirements checks the requests and limits of a container.
+func ValidateRequirements(r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	return validateRequirements(r, containerResourceName, path)
+}

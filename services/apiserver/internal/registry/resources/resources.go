@@ -13,13 +13,16 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/apps"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/batch"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/certificates"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/coordination"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/core"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/events"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/networking"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/node"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/policy"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/scheduling"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/storage"
 )
 
 // Deps is what resources need of the rest of the server.
@@ -82,14 +85,22 @@ func New(d Deps) []*registry.Resource {
 		apps.StatefulSets(),
 		batch.CronJobs(),
 		batch.Jobs(),
+		certificates.CertificateSigningRequests(),
 		coordination.Leases(),
 		discovery.EndpointSlices(),
 		events.Events(d.EventTTL),
 		networking.IngressClasses(),
 		networking.Ingresses(),
 		networking.NetworkPolicies(),
+		node.RuntimeClasses(),
 		policy.PodDisruptionBudgets(),
 		scheduling.PriorityClasses(),
+		storage.CSIDrivers(),
+		storage.CSINodes(),
+		storage.CSIStorageCapacities(),
+		storage.StorageClasses(),
+		storage.VolumeAttachments(),
+		storage.VolumeAttributesClasses(),
 	}
 	if d.Components != nil {
 		list = append(list, core.ComponentStatuses(d.Components))
