@@ -70,10 +70,12 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 var errNotReady = errors.New("the cluster's own objects are not there yet")
 
 func (s *server) probeReady(context.Context) error {
-	if !s.ready.Load() {
+	select {
+	case <-s.ready:
+		return nil
+	default:
 		return errNotReady
 	}
-	return nil
 }
 
 func readIfGiven(path string) ([]byte, error) {

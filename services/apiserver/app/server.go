@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +39,7 @@ type server struct {
 	health    *component.Health
 	streams   *streaming.Connections
 
-	ready    atomic.Bool   // bootstrap is done
+	ready    chan struct{} // closed when bootstrap is done
 	stopping chan struct{} // closed when the server stops
 	running  sync.WaitGroup
 }
@@ -54,7 +53,8 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	defer listener.Close() // no-op once it has served
-	s := &server{config: c, listener: listener, health: component.NewHealth(), stopping: make(chan struct{})}
+	s := &server{config: c, listener: listener, health: component.NewHealth(),
+		ready: make(chan struct{}), stopping: make(chan struct{})}
 	if err := s.prepare(); err != nil {
 		return &component.UsageError{Err: err}
 	}
@@ -140,7 +140,7 @@ func (s *server) handler() (http.Handler, error) {
 	return filters.Chain(routes, filters.Config{
 		Log: s.log, Metrics: filters.NewMetrics(metrics, s.served()), Authenticator: s.security.authenticator,
 		Authorizer: s.security.authorizer, Long: api.Long, RequestTimeout: s.Serving.RequestTimeout,
-		CORSAllowed: s.Serving.CORSAllowed, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
+		CORSAllowed: s.Serving.CORSAllowed, Ready: s.ready, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
 	}), nil
 }
 
@@ -179,7 +179,7 @@ func (s *server) bootstrap(ctx context.Context) error {
 	if err := s.security.rbac.Await(ctx, s.engine); err != nil {
 		return err
 	}
-	s.ready.Store(true)
+	close(s.ready)
 	s.log.Info("Ready")
 	s.running.Go(func() { bootstrap.Keep(ctx, s.engine, config, s.log) })
 	return nil

@@ -28,6 +28,9 @@ type Config struct {
 	RequestTimeout time.Duration
 	// CORSAllowed are patterns of origins; none allows no origin.
 	CORSAllowed []string
+	// Ready is closed when the cluster's own objects are there: until then,
+	// requests wait whose rights may be among them. Nil waits for nothing.
+	Ready <-chan struct{}
 	// MaxRequests and MaxMutating bound what is in flight; 0 is without a bound.
 	MaxRequests, MaxMutating int
 }
@@ -47,6 +50,7 @@ func Chain(handler http.Handler, c Config) http.Handler {
 		// act as another.
 		Impersonation(c.Authorizer),
 		// Priority and fairness takes the place of this one.
+		Await(c.Ready),
 		InFlight(c.MaxRequests, c.MaxMutating, c.Long, c.Metrics),
 		Authorization(c.Authorizer),
 	}

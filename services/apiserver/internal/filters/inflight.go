@@ -2,7 +2,6 @@ package filters
 
 import (
 	"net/http"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -41,13 +40,30 @@ func InFlight(maxRead, maxMutating int, long func(*http.Request, *request.Info) 
 	}
 }
 
-func exempt(r *http.Request, info *request.Info) bool {
-	if !info.IsResourceRequest {
-		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-			if info.Path == path || strings.HasPrefix(info.Path, path+"/") {
-				return true
-			}
+// Await holds resource requests of all but administrators until ready is closed:
+// a client that is faster than the start must not read that it may do nothing.
+func Await(ready <-chan struct{}) Filter {
+	return func(next http.Handler) http.Handler {
+		if ready == nil {
+			return next
 		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if info := request.InfoFrom(r.Context()); info.IsResourceRequest && !exempt(r, info) {
+				select {
+				case <-ready:
+				case <-r.Context().Done():
+					response.Error(w, r, apierrors.NewServiceUnavailable("the server is starting"))
+					return
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func exempt(r *http.Request, info *request.Info) bool {
+	if !info.IsResourceRequest && isHealth(info.Path) {
+		return true
 	}
 	user := request.UserFrom(r.Context())
 	return user != nil && user.InGroup(authn.MastersGroup)

@@ -36,14 +36,25 @@ func Observe(log *slog.Logger, metrics *Metrics) Filter {
 
 func logRequest(log *slog.Logger, r *http.Request, info *request.Info, rec *recorder, took time.Duration, kind labels) {
 	level := slog.LevelDebug
-	if rec.code >= http.StatusInternalServerError || took > slowRequest && !kind.long() {
+	if rec.code >= http.StatusInternalServerError && !isHealth(info.Path) || took > slowRequest && !kind.long() {
 		level = slog.LevelInfo
 	}
 	if !log.Enabled(r.Context(), level) {
 		return
 	}
 	log.Log(r.Context(), level, "Request", "verb", kind.verb, "uri", r.URL.RequestURI(), "code", rec.code, "took", took,
-		"bytes", rec.bytes, "agent", r.UserAgent(), "remote", r.RemoteAddr, "auditID", request.AuditIDFrom(r.Context()), "info", info.IsResourceRequest)
+		"bytes", rec.bytes, "agent", r.UserAgent(), "remote", r.RemoteAddr, "auditID", request.AuditIDFrom(r.Context()))
+}
+
+// isHealth says whether a path is one by which others ask until the answer is
+// good.
+func isHealth(path string) bool {
+	for _, health := range []string{"/healthz", "/livez", "/readyz"} {
+		if path == health || strings.HasPrefix(path, health+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // recorder remembers an answer's code and size.
