@@ -42,12 +42,12 @@ type Decision struct {
 // error when a plugin failed. State is filled for the extension points after.
 func (a *Algorithm) Schedule(ctx context.Context, profile *framework.Profile, state *framework.CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot) (Decision, error) {
 	nodes := snapshot.Nodes()
-	decision := Decision{Diagnosis: Diagnosis{Total: len(nodes), Verdicts: framework.Verdicts{Nodes: map[string]*framework.Status{}}}}
+	decision := Decision{Diagnosis: Diagnosis{Total: len(nodes)}}
 	if len(nodes) == 0 {
 		return decision, &FitError{Pod: pod.Object, Diagnosis: decision.Diagnosis, none: true}
 	}
 	feasible, err := a.filter(ctx, profile, state, pod, snapshot, &decision.Diagnosis)
-	decision.Evaluated, decision.Feasible = len(feasible)+len(decision.Diagnosis.Verdicts.Nodes), len(feasible)
+	decision.Evaluated, decision.Feasible = len(feasible)+decision.Diagnosis.Verdicts.Len(), len(feasible)
 	switch {
 	case err != nil:
 		return decision, err
@@ -155,7 +155,7 @@ func (a *Algorithm) search(ctx context.Context, profile *framework.Profile, stat
 		case verdict.OK():
 			feasible = append(feasible, node)
 		default:
-			diagnosis.refuse(node.Name, verdict)
+			diagnosis.refuse(node, verdict)
 		}
 	}
 	a.start = (a.start + looked) % len(nodes)

@@ -151,7 +151,7 @@ func BenchmarkPreemption5000Nodes(b *testing.B) {
 		if fit == nil {
 			b.Fatalf("a full cluster took the pod: %v", err)
 		}
-		node, status := profile.RunPostFilters(context.Background(), state, pod, snapshot, fit.Diagnosis.Verdicts)
+		node, status := profile.RunPostFilters(context.Background(), state, pod, snapshot, &fit.Diagnosis.Verdicts)
 		if !status.OK() || node == "" {
 			b.Fatalf("no room was made: %s", status.Message())
 		}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/sampan-io/sampan/services/scheduler/internal/cluster"
 	"github.com/sampan-io/sampan/services/scheduler/internal/framework"
 )
 
@@ -20,11 +21,16 @@ type Diagnosis struct {
 	PreFilter string
 	// PostFilter is what trying to make room came to.
 	PostFilter string
+
+	last string // plugin noted last
 }
 
-func (d *Diagnosis) refuse(node string, status *framework.Status) {
-	d.Verdicts.Nodes[node] = status
-	d.refusedBy(status.Plugin)
+func (d *Diagnosis) refuse(node *cluster.Node, status *framework.Status) {
+	d.Verdicts.Refuse(node, status)
+	if status.Plugin != d.last { // most often the one before
+		d.last = status.Plugin
+		d.refusedBy(status.Plugin)
+	}
 }
 
 func (d *Diagnosis) refusedBy(plugin string) {
@@ -76,12 +82,12 @@ func (d *Diagnosis) reasons() string {
 		return d.PreFilter
 	}
 	numbers := map[string]int{}
-	for _, status := range d.Verdicts.Nodes {
+	d.Verdicts.Each(func(status *framework.Status) {
 		for _, reason := range status.Reasons {
 			numbers[reason]++
 		}
-	}
-	if rest := d.Total - len(d.Verdicts.Nodes); rest > 0 && d.Verdicts.Rest != nil {
+	})
+	if rest := d.Total - d.Verdicts.Len(); rest > 0 && d.Verdicts.Rest != nil {
 		for _, reason := range d.Verdicts.Rest.Reasons {
 			numbers[reason] += rest
 		}

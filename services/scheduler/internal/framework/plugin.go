@@ -71,7 +71,7 @@ type Filter interface {
 // node.
 type PostFilter interface {
 	Plugin
-	PostFilter(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts Verdicts) (nominated string, status *Status)
+	PostFilter(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts *Verdicts) (nominated string, status *Status)
 }
 
 // PreScore looks at the pod once before the nodes are scored. Skip leaves out its
@@ -131,20 +131,44 @@ type NodeScore struct {
 	Score int64
 }
 
-// Verdicts is why nodes were refused, by name.
+// Verdicts is why nodes were refused.
 type Verdicts struct {
-	Nodes map[string]*Status
-	// Rest is the verdict on all nodes that are not in Nodes; nil when these have
-	// none.
+	bySlot []*Status
+	count  int
+	// Rest is the verdict on all nodes that have none of their own; nil when these
+	// were not refused.
 	Rest *Status
 }
 
-// Of is the verdict on the node of that name, or nil.
-func (v Verdicts) Of(name string) *Status {
-	if status, ok := v.Nodes[name]; ok {
-		return status
+// Refuse notes the verdict on node.
+func (v *Verdicts) Refuse(node *cluster.Node, status *Status) {
+	if node.Slot >= len(v.bySlot) {
+		v.bySlot = append(v.bySlot, make([]*Status, max(node.Slot+1, 2*len(v.bySlot))-len(v.bySlot))...)
+	}
+	if v.bySlot[node.Slot] == nil {
+		v.count++
+	}
+	v.bySlot[node.Slot] = status
+}
+
+// Of is the verdict on node, or nil.
+func (v *Verdicts) Of(node *cluster.Node) *Status {
+	if node.Slot < len(v.bySlot) && v.bySlot[node.Slot] != nil {
+		return v.bySlot[node.Slot]
 	}
 	return v.Rest
+}
+
+// Len is how many nodes have a verdict of their own.
+func (v *Verdicts) Len() int { return v.count }
+
+// Each calls do with each node's own verdict.
+func (v *Verdicts) Each(do func(*Status)) {
+	for _, status := range v.bySlot {
+		if status != nil {
+			do(status)
+		}
+	}
 }
 
 // Handle is what plugins reach outside with. In a simulation parts of it are nil.

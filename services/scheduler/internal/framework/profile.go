@@ -55,6 +55,7 @@ func (p *Profile) RunPreEnqueue(ctx context.Context, pod *cluster.Pod) *Status {
 // that come into question, nil for all. A refusal is that of the pod altogether.
 func (p *Profile) RunPreFilters(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot) (nodes sets.Set[string], by []string, status *Status) {
 	state.skipFilters = sets.New[string]()
+	defer func() { state.filters = p.remaining(state) }()
 	for _, plugin := range p.PreFilter {
 		only, status := plugin.PreFilter(ctx, state, pod, snapshot)
 		switch status.CodeOf() {
@@ -84,12 +85,20 @@ func (p *Profile) RunPreFilters(ctx context.Context, state *CycleState, pod *clu
 	return nodes, by, nil
 }
 
-// RunFilters is the first refusal of node, or nil.
-func (p *Profile) RunFilters(ctx context.Context, state *CycleState, pod *cluster.Pod, node *cluster.Node) *Status {
+// remaining is the filters that their PreFilter did not skip.
+func (p *Profile) remaining(state *CycleState) []Filter {
+	filters := make([]Filter, 0, len(p.Filter))
 	for _, plugin := range p.Filter {
-		if state.skipFilters.Has(plugin.Name()) {
-			continue
+		if !state.skipFilters.Has(plugin.Name()) {
+			filters = append(filters, plugin)
 		}
+	}
+	return filters
+}
+
+// RunFilters is the first refusal of node, or nil. RunPreFilters comes before it.
+func (p *Profile) RunFilters(ctx context.Context, state *CycleState, pod *cluster.Pod, node *cluster.Node) *Status {
+	for _, plugin := range state.filters {
 		if status := plugin.Filter(ctx, state, pod, node); !status.OK() {
 			return status.Named(plugin.Name())
 		}
@@ -133,7 +142,7 @@ func (p *Profile) extend(state *CycleState, do func(PreFilterExtensions) *Status
 
 // RunPostFilters asks the PostFilter plugins until one made room or failed. When
 // none did, the status joins their reasons.
-func (p *Profile) RunPostFilters(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts Verdicts) (string, *Status) {
+func (p *Profile) RunPostFilters(ctx context.Context, state *CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts *Verdicts) (string, *Status) {
 	result := NewStatus(Unschedulable)
 	for _, plugin := range p.PostFilter {
 		nominated, status := plugin.PostFilter(ctx, state, pod, snapshot, verdicts)

@@ -14,6 +14,7 @@ type CycleState struct {
 	data        map[string]any
 	skipFilters sets.Set[string]
 	skipScores  sets.Set[string]
+	filters     []Filter // those that are not skipped
 }
 
 // NewCycleState is empty.
@@ -33,7 +34,7 @@ func Read[T any](s *CycleState, key string) (T, bool) {
 
 // Clone is a state for a what-if.
 func (s *CycleState) Clone() *CycleState {
-	copied := &CycleState{data: maps.Clone(s.data), skipFilters: s.skipFilters, skipScores: s.skipScores}
+	copied := &CycleState{data: maps.Clone(s.data), skipFilters: s.skipFilters, skipScores: s.skipScores, filters: s.filters}
 	for key, data := range copied.data {
 		if cloner, ok := data.(Cloner); ok {
 			copied.data[key] = cloner.Clone()

@@ -60,7 +60,7 @@ type candidate struct {
 	violations int // of disruption budgets
 }
 
-func (p *defaultPreemption) PostFilter(ctx context.Context, state *framework.CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts framework.Verdicts) (string, *framework.Status) {
+func (p *defaultPreemption) PostFilter(ctx context.Context, state *framework.CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts *framework.Verdicts) (string, *framework.Status) {
 	if reason := p.ineligible(pod, snapshot, verdicts); reason != "" {
 		return "", framework.NewStatus(framework.Unschedulable, "preemption: "+reason)
 	}
@@ -78,13 +78,13 @@ func (p *defaultPreemption) PostFilter(ctx context.Context, state *framework.Cyc
 }
 
 // ineligible is why pod may not evict others now; empty when it may.
-func (p *defaultPreemption) ineligible(pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts framework.Verdicts) string {
+func (p *defaultPreemption) ineligible(pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts *framework.Verdicts) string {
 	if policy := pod.Object.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
 	}
 	nominated := pod.Object.Status.NominatedNodeName
 	node := snapshot.Node(nominated)
-	if node == nil || verdicts.Of(nominated).CodeOf() == framework.UnschedulableAndUnresolvable {
+	if node == nil || verdicts.Of(node).CodeOf() == framework.UnschedulableAndUnresolvable {
 		return ""
 	}
 	for _, other := range node.Pods {
@@ -99,11 +99,11 @@ func priority(pod *cluster.Pod) int32 { return corev1helpers.PodPriority(pod.Obj
 
 // candidates tries nodes where evicting may help, until enough have been found.
 // Refused is why the others do not do.
-func (p *defaultPreemption) candidates(ctx context.Context, state *framework.CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts framework.Verdicts) ([]candidate, map[string]int) {
+func (p *defaultPreemption) candidates(ctx context.Context, state *framework.CycleState, pod *cluster.Pod, snapshot *cluster.Snapshot, verdicts *framework.Verdicts) ([]candidate, map[string]int) {
 	refused := map[string]int{}
 	var hopeful []*cluster.Node
 	for _, node := range snapshot.Nodes() {
-		if verdicts.Of(node.Name).CodeOf() == framework.Unschedulable {
+		if verdicts.Of(node).CodeOf() == framework.Unschedulable {
 			hopeful = append(hopeful, node)
 			continue
 		}

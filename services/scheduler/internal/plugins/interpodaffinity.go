@@ -17,6 +17,8 @@ const interPodAffinityName = "InterPodAffinity"
 type interPodAffinity struct {
 	hardWeight      int64
 	ignorePreferred bool // of pods that are on nodes, for pods without terms of their own
+
+	far, shunned, unwanted *framework.Status
 }
 
 func newInterPodAffinity(args []byte, _ framework.Handle) (framework.Plugin, error) {
@@ -28,6 +30,9 @@ func newInterPodAffinity(args []byte, _ framework.Handle) (framework.Plugin, err
 		return nil, err
 	}
 	plugin := &interPodAffinity{hardWeight: 1, ignorePreferred: parsed.IgnorePreferredTermsOfExistingPods}
+	plugin.far = refusal(interPodAffinityName, framework.UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules")
+	plugin.shunned = refusal(interPodAffinityName, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	plugin.unwanted = refusal(interPodAffinityName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
 	if parsed.HardPodAffinityWeight != nil {
 		if w := *parsed.HardPodAffinityWeight; w < 0 || w > 100 {
 			return nil, fmt.Errorf("arguments of InterPodAffinity: hardPodAffinityWeight: %d is not within 0 and 100", w)
@@ -89,22 +94,22 @@ func selects(term *cluster.Term, pod *cluster.Pod, snapshot *cluster.Snapshot) b
 	return term.Matches(pod.Object.Namespace, snapshot.NamespaceLabels(pod.Object.Namespace), pod.Object.Labels)
 }
 
-func (*interPodAffinity) Filter(_ context.Context, state *framework.CycleState, pod *cluster.Pod, node *cluster.Node) *framework.Status {
+func (p *interPodAffinity) Filter(_ context.Context, state *framework.CycleState, pod *cluster.Pod, node *cluster.Node) *framework.Status {
 	s, ok := framework.Read[*affinityState](state, interPodAffinityName)
 	if !ok {
 		return nil
 	}
 	if !s.near(node) {
-		return framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules")
+		return p.far
 	}
 	for _, y := range s.anti {
 		if n, has := y.At(node); has && n > 0 {
-			return framework.NewStatus(framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+			return p.shunned
 		}
 	}
 	for _, y := range s.against {
 		if n, has := y.At(node); has && n > 0 {
-			return framework.NewStatus(framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+			return p.unwanted
 		}
 	}
 	return nil

@@ -22,6 +22,7 @@ const nodeAffinityName = "NodeAffinity"
 type nodeAffinity struct {
 	added     *nodeaffinity.NodeSelector // for all pods of the profile
 	preferred *nodeaffinity.PreferredSchedulingTerms
+	mismatch  *framework.Status
 }
 
 func newNodeAffinity(args []byte, _ framework.Handle) (framework.Plugin, error) {
@@ -31,7 +32,7 @@ func newNodeAffinity(args []byte, _ framework.Handle) (framework.Plugin, error) 
 	if err := decode(nodeAffinityName, args, &parsed); err != nil {
 		return nil, err
 	}
-	plugin := &nodeAffinity{}
+	plugin := &nodeAffinity{mismatch: refusal(nodeAffinityName, framework.UnschedulableAndUnresolvable, "node(s) didn't match Pod's node affinity/selector")}
 	if parsed.AddedAffinity == nil {
 		return plugin, nil
 	}
@@ -112,7 +113,7 @@ func (p *nodeAffinity) Filter(_ context.Context, state *framework.CycleState, po
 	}
 	// Terms that do not parse match nothing; the API does not let them through.
 	if match, _ := required.Match(node.Object); !match {
-		return framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) didn't match Pod's node affinity/selector")
+		return p.mismatch
 	}
 	return nil
 }

@@ -15,6 +15,14 @@ import (
 
 const fitName = "NodeResourcesFit"
 
+// Reasons of refusals.
+const (
+	tooManyPods        = "Too many pods"
+	insufficient       = "Insufficient "
+	insufficientCPU    = insufficient + string(corev1.ResourceCPU)
+	insufficientMemory = insufficient + string(corev1.ResourceMemory)
+)
+
 // nodeResourcesFit keeps pods off nodes that have not enough left, and scores
 // nodes by how much is left.
 type nodeResourcesFit struct {
@@ -23,6 +31,8 @@ type nodeResourcesFit struct {
 	resources     []kubeschedulerv1.ResourceSpec
 	// score is of one resource: 0..MaxNodeScore.
 	score func(requested, allocatable int64) int64
+	// common is the refusals for one reason alone, by code and reason.
+	common map[framework.Code]map[string]*framework.Status
 }
 
 func newNodeResourcesFit(args []byte, _ framework.Handle) (framework.Plugin, error) {
@@ -36,7 +46,13 @@ func newNodeResourcesFit(args []byte, _ framework.Handle) (framework.Plugin, err
 	}
 	plugin := &nodeResourcesFit{
 		ignored: parsed.IgnoredResources, ignoredGroups: parsed.IgnoredResourceGroups,
-		resources: cpuAndMemory(), score: leastAllocated,
+		resources: cpuAndMemory(), score: leastAllocated, common: map[framework.Code]map[string]*framework.Status{},
+	}
+	for _, code := range []framework.Code{framework.Unschedulable, framework.UnschedulableAndUnresolvable} {
+		plugin.common[code] = map[string]*framework.Status{}
+		for _, reason := range []string{tooManyPods, insufficientCPU, insufficientMemory} {
+			plugin.common[code][reason] = refusal(fitName, code, reason)
+		}
 	}
 	strategy := parsed.ScoringStrategy
 	if strategy == nil {
@@ -78,31 +94,36 @@ func withWeights(resources []kubeschedulerv1.ResourceSpec) []kubeschedulerv1.Res
 func (*nodeResourcesFit) Name() string { return fitName }
 
 func (p *nodeResourcesFit) Filter(_ context.Context, _ *framework.CycleState, pod *cluster.Pod, node *cluster.Node) *framework.Status {
-	reasons, hopeless := p.lacking(&pod.Requests, node)
+	var space [8]string
+	reasons, hopeless := p.lacking(space[:0], &pod.Requests, node)
 	if len(reasons) == 0 {
 		return nil
 	}
+	code := framework.Unschedulable
 	if hopeless {
-		return framework.NewStatus(framework.UnschedulableAndUnresolvable, reasons...)
+		code = framework.UnschedulableAndUnresolvable
 	}
-	return framework.NewStatus(framework.Unschedulable, reasons...)
+	if made := p.common[code][reasons[0]]; len(reasons) == 1 && made != nil {
+		return made
+	}
+	return framework.NewStatus(code, slices.Clone(reasons)...)
 }
 
-// lacking is a reason for each resource that node has not enough of. Hopeless says
+// lacking appends a reason for each resource that node has not enough of. Hopeless says
 // that one would not be enough on the empty node either.
-func (p *nodeResourcesFit) lacking(want *cluster.Resource, node *cluster.Node) (reasons []string, hopeless bool) {
+func (p *nodeResourcesFit) lacking(reasons []string, want *cluster.Resource, node *cluster.Node) (_ []string, hopeless bool) {
 	if int64(len(node.Pods))+1 > node.Allocatable.Pods {
-		reasons = append(reasons, "Too many pods")
+		reasons = append(reasons, tooManyPods)
 	}
-	check := func(name corev1.ResourceName, want, have, used int64) {
+	check := func(reason string, want, have, used int64) {
 		if want > 0 && want > have-used {
-			reasons = append(reasons, "Insufficient "+string(name))
+			reasons = append(reasons, reason)
 			hopeless = hopeless || want > have
 		}
 	}
-	check(corev1.ResourceCPU, want.MilliCPU, node.Allocatable.MilliCPU, node.Requested.MilliCPU)
-	check(corev1.ResourceMemory, want.Memory, node.Allocatable.Memory, node.Requested.Memory)
-	check(corev1.ResourceEphemeralStorage, want.EphemeralStorage, node.Allocatable.EphemeralStorage, node.Requested.EphemeralStorage)
+	check(insufficientCPU, want.MilliCPU, node.Allocatable.MilliCPU, node.Requested.MilliCPU)
+	check(insufficientMemory, want.Memory, node.Allocatable.Memory, node.Requested.Memory)
+	check(insufficient+string(corev1.ResourceEphemeralStorage), want.EphemeralStorage, node.Allocatable.EphemeralStorage, node.Requested.EphemeralStorage)
 	if len(want.Scalars) == 0 {
 		return reasons, hopeless
 	}
@@ -114,7 +135,7 @@ func (p *nodeResourcesFit) lacking(want *cluster.Resource, node *cluster.Node) (
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		check(name, want.Scalars[name], node.Allocatable.Scalars[name], node.Requested.Scalars[name])
+		check(insufficient+string(name), want.Scalars[name], node.Allocatable.Scalars[name], node.Requested.Scalars[name])
 	}
 	return reasons, hopeless
 }
@@ -178,7 +199,7 @@ func (p *nodeResourcesFit) Interests() []framework.Interest {
 				return true
 			}
 			// Whether it fits the empty node; what is on it is for the filter to say.
-			reasons, _ := p.lacking(&waiting.Requests, cluster.NewNode(change.NewNode, 0))
+			reasons, _ := p.lacking(nil, &waiting.Requests, cluster.NewNode(change.NewNode, 0))
 			return len(reasons) == 0
 		}},
 	}

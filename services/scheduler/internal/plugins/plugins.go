@@ -66,3 +66,8 @@ func decode(plugin string, args []byte, into any) error {
 
 // none refuses any argument.
 func none(plugin string, args []byte) error { return decode(plugin, args, &struct{}{}) }
+
+// refusal is an answer that a plugin gives for many nodes: made once, never changed.
+func refusal(plugin string, code framework.Code, reason string) *framework.Status {
+	return &framework.Status{Code: code, Reasons: []string{reason}, Plugin: plugin}
+}

@@ -23,6 +23,8 @@ type podTopologySpread struct {
 	workloads framework.Workloads
 	defaults  []corev1.TopologySpreadConstraint
 	system    bool // the defaults are the system's: they do not ask for every label
+
+	unlabelled, skewed *framework.Status
 }
 
 func newPodTopologySpread(args []byte, handle framework.Handle) (framework.Plugin, error) {
@@ -34,6 +36,8 @@ func newPodTopologySpread(args []byte, handle framework.Handle) (framework.Plugi
 		return nil, err
 	}
 	plugin := &podTopologySpread{workloads: handle.Workloads, defaults: parsed.DefaultConstraints}
+	plugin.skewed = refusal(spreadName, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
+	plugin.unlabelled = refusal(spreadName, framework.UnschedulableAndUnresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
 	switch parsed.DefaultingType {
 	case "", "System":
 		if len(parsed.DefaultConstraints) > 0 {
@@ -259,7 +263,7 @@ func (p *podTopologySpread) PreFilter(_ context.Context, state *framework.CycleS
 	return nil, nil
 }
 
-func (*podTopologySpread) Filter(_ context.Context, state *framework.CycleState, _ *cluster.Pod, node *cluster.Node) *framework.Status {
+func (p *podTopologySpread) Filter(_ context.Context, state *framework.CycleState, _ *cluster.Pod, node *cluster.Node) *framework.Status {
 	s, ok := framework.Read[*spreadState](state, spreadName)
 	if !ok {
 		return nil
@@ -267,10 +271,10 @@ func (*podTopologySpread) Filter(_ context.Context, state *framework.CycleState,
 	for _, d := range s.domains {
 		n, has := d.tally.At(node)
 		if !has {
-			return framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
+			return p.unlabelled
 		}
 		if n+d.self-d.floor() > d.maxSkew {
-			return framework.NewStatus(framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
+			return p.skewed
 		}
 	}
 	return nil

@@ -13,10 +13,11 @@ import (
 
 // taintToleration keeps pods off nodes whose taints they do not tolerate, and
 // prefers nodes with fewer PreferNoSchedule taints that they do not tolerate.
-type taintToleration struct{}
+type taintToleration struct{ untolerated *framework.Status }
 
 func newTaintToleration(args []byte, _ framework.Handle) (framework.Plugin, error) {
-	return taintToleration{}, none("TaintToleration", args)
+	refused := refusal("TaintToleration", framework.UnschedulableAndUnresolvable, "node(s) had untolerated taint(s)")
+	return taintToleration{refused}, none("TaintToleration", args)
 }
 
 func (taintToleration) Name() string { return "TaintToleration" }
@@ -36,9 +37,9 @@ func untolerated(pod *corev1.Pod, node *corev1.Node) bool {
 	return false
 }
 
-func (taintToleration) Filter(_ context.Context, _ *framework.CycleState, pod *cluster.Pod, node *cluster.Node) *framework.Status {
+func (p taintToleration) Filter(_ context.Context, _ *framework.CycleState, pod *cluster.Pod, node *cluster.Node) *framework.Status {
 	if untolerated(pod.Object, node.Object) {
-		return framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) had untolerated taint(s)")
+		return p.untolerated
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, profile *framework.Profile, st
 	}
 	s.cycle.Lock()
 	defer s.cycle.Unlock()
-	nominated, status := profile.RunPostFilters(ctx, state, queued.Pod, s.snapshot, fit.Diagnosis.Verdicts)
+	nominated, status := profile.RunPostFilters(ctx, state, queued.Pod, s.snapshot, &fit.Diagnosis.Verdicts)
 	if !status.OK() {
 		fit.Diagnosis.PostFilter = status.Message()
 		if !status.Rejected() {
