@@ -19,16 +19,28 @@ type Syncer struct {
 
 	localPods netip.Prefix
 	wanted    map[string][]portRules // by Service, "namespace/name"
-	applied   map[string][]portRules // what the kernel has; nil before the first sync
 	dirty     map[string]bool        // Services whose wanted rules may differ
 	rebase    bool                   // the base rules changed
 
-	stats Stats
+	kernel   *kernel            // nil when nothing is known of it
+	verified map[chainID]uint64 // hashes of chains as they were once read back
+	base     map[string][]chain // made from localPods
+	stats    Stats
 }
+
+// kernel is what was written.
+type kernel struct {
+	services map[string][]portRules
+	lines    map[line]int    // how many ports have each line
+	chains   map[chainID]int // lines in each shared chain
+	rules    map[string]int  // by table
+}
+
+type chainID struct{ table, name string }
 
 // Stats are counts for metrics.
 type Stats struct {
-	Rules          map[string]int // in the kernel, by table
+	Rules          map[string]int // ours in the kernel, by table
 	FullSyncs      int
 	PartialSyncs   int
 	RestoreFailed  int
@@ -38,13 +50,17 @@ type Stats struct {
 
 // NewSyncer has no Services yet; the first Sync is a full one.
 func NewSyncer(config Config, execer Execer) *Syncer {
-	return &Syncer{config: config, execer: execer, wanted: map[string][]portRules{}, dirty: map[string]bool{}}
+	return &Syncer{
+		config: config, execer: execer, base: config.base(netip.Prefix{}),
+		wanted: map[string][]portRules{}, dirty: map[string]bool{}, verified: map[chainID]uint64{},
+	}
 }
 
 // SetLocalPods says which pods are on this node.
 func (s *Syncer) SetLocalPods(prefix netip.Prefix) {
 	if prefix != s.localPods {
 		s.localPods, s.rebase = prefix, true
+		s.base = s.config.base(prefix)
 	}
 }
 
@@ -64,304 +80,182 @@ func (s *Syncer) SetService(key string, ports []servicemap.Port) {
 }
 
 // Stats are the syncer's counts.
-func (s *Syncer) Stats() Stats { return s.stats }
+func (s *Syncer) Stats() Stats {
+	stats := s.stats
+	stats.Rules = map[string]int{}
+	if s.kernel != nil {
+		maps.Copy(stats.Rules, s.kernel.rules)
+	}
+	return stats
+}
 
 // Sync writes the difference. A partial sync that fails is followed by a full
 // one; when that fails too nothing is assumed of the kernel and the next Sync is
 // full again.
 func (s *Syncer) Sync(ctx context.Context) error {
-	if s.applied == nil || s.rebase {
+	if s.kernel == nil || s.rebase {
 		return s.full(ctx)
 	}
-	input := s.difference()
-	if input == "" {
-		s.settle()
-		return nil
-	}
-	if err := s.execer.Restore(ctx, input); err != nil {
-		s.stats.RestoreFailed++
-		s.stats.PartialFailed++
-		s.applied = nil
-		if fullErr := s.full(ctx); fullErr != nil {
-			return fmt.Errorf("%w (after a partial sync failed: %w)", fullErr, err)
+	d := s.difference()
+	if input := d.text(); input != "" {
+		if err := s.execer.Restore(ctx, input); err != nil {
+			s.stats.RestoreFailed++
+			s.stats.PartialFailed++
+			s.kernel = nil
+			if fullErr := s.full(ctx); fullErr != nil {
+				return fmt.Errorf("%w (after a partial sync failed: %w)", fullErr, err)
+			}
+			return nil
 		}
-		return nil
+		s.stats.PartialSyncs++
 	}
-	s.stats.PartialSyncs++
-	s.settle()
+	s.settle(d)
 	return nil
 }
 
-// settle takes what is wanted for applied.
-func (s *Syncer) settle() {
+// settle takes a difference for written.
+func (s *Syncer) settle(d *difference) {
+	for _, id := range d.touched() {
+		delete(s.verified, id)
+	}
+	d.apply()
 	for key := range s.dirty {
 		if rules, ok := s.wanted[key]; ok {
-			s.applied[key] = rules
+			s.kernel.services[key] = rules
 		} else {
-			delete(s.applied, key)
+			delete(s.kernel.services, key)
 		}
 	}
 	clear(s.dirty)
-	s.rebase = false
 }
 
-// Check compares the kernel's rules with what was applied and repairs foreign
-// changes. It says whether it found any.
-func (s *Syncer) Check(ctx context.Context) (changed bool, err error) {
-	if s.applied == nil {
-		return false, nil
-	}
-	want := s.expected()
-	s.stats.Rules = map[string]int{}
-	for _, table := range []string{natTable, filterTable} {
-		text, err := s.execer.Save(ctx, table)
-		if err != nil {
-			return false, err
-		}
-		have := parse(text)
-		for chain, rules := range have.rules {
-			s.stats.Rules[table] += rules
-			_ = chain
-		}
-		if !have.has(want[table], table) {
-			changed = true
-		}
-	}
-	if !changed {
-		return false, nil
-	}
-	s.stats.ForeignChanges++
-	s.applied = nil
-	return true, s.full(ctx)
-}
-
-// expected are the numbers of rules in our chains, by table.
-func (s *Syncer) expected() map[string]map[string]int {
-	out := map[string]map[string]int{natTable: {}, filterTable: {}}
-	for table, chains := range s.config.base(s.localPods) {
-		for chain, rules := range chains {
-			out[table][chain] += len(rules)
-		}
-	}
-	for _, ports := range s.applied {
-		for _, p := range ports {
-			for chain, rules := range p.chains {
-				out[natTable][chain] = len(rules)
-			}
-			for _, l := range p.shared {
-				out[l.table][l.chain]++
-			}
-		}
-	}
-	return out
-}
-
-// saved is what iptables-save says of a table.
-type saved struct {
-	rules map[string]int // of each chain
-	jumps map[string]bool
-}
-
-func parse(text string) saved {
-	out := saved{rules: map[string]int{}, jumps: map[string]bool{}}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, ":"); ok {
-			name, _, _ = strings.Cut(name, " ")
-			out.rules[name] += 0
-		}
-		rule, ok := strings.CutPrefix(line, "-A ")
-		if !ok {
-			continue
-		}
-		chain, rest, _ := strings.Cut(rule, " ")
-		out.rules[chain]++
-		if strings.Contains(rest, "--comment sampan") || strings.Contains(rest, `--comment "sampan"`) {
-			if _, target, ok := strings.Cut(rest, "-j "); ok {
-				out.jumps[chain+" "+target] = true
-			}
-		}
-	}
-	return out
-}
-
-func (v saved) has(want map[string]int, table string) bool {
-	for chain, rules := range want {
-		if have, ok := v.rules[chain]; !ok || have != rules {
-			return false
-		}
-	}
-	for _, j := range jumps() {
-		if j.table == table && !v.jumps[j.from+" "+j.to] {
-			return false
-		}
-	}
-	return true
-}
-
-// full writes everything and removes chains of ours that are not wanted.
+// full writes everything and removes chains of ours that are not wanted. Each
+// table changes at once: established and new connections notice nothing.
 func (s *Syncer) full(ctx context.Context) error {
+	next := s.whole()
 	var input strings.Builder
-	for _, table := range []string{natTable, filterTable} {
+	for _, table := range tables() {
 		text, err := s.execer.Save(ctx, table)
 		if err != nil {
 			return err
 		}
-		s.writeTable(&input, table, parse(text))
+		s.writeTable(&input, table, next, parse(text))
 	}
+	clear(s.verified)
 	if err := s.execer.Restore(ctx, input.String()); err != nil {
 		s.stats.RestoreFailed++
-		s.applied = nil
+		s.kernel = nil
 		return err
 	}
 	s.stats.FullSyncs++
-	s.applied = maps.Clone(s.wanted)
+	s.kernel = next
 	clear(s.dirty)
 	s.rebase = false
 	return nil
 }
 
-func (s *Syncer) writeTable(out *strings.Builder, table string, have saved) {
-	chains := s.config.base(s.localPods)[table]
-	var shared []line
-	for _, key := range slices.Sorted(maps.Keys(s.wanted)) {
-		for _, p := range s.wanted[key] {
-			if table == natTable {
-				maps.Copy(chains, p.chains)
+// whole is the kernel as it is wanted.
+func (s *Syncer) whole() *kernel {
+	k := &kernel{services: maps.Clone(s.wanted), lines: map[line]int{}, chains: map[chainID]int{}, rules: map[string]int{}}
+	for table, chains := range s.base {
+		for _, c := range chains {
+			k.rules[table] += len(c.rules)
+		}
+	}
+	for _, ports := range s.wanted {
+		for _, p := range ports {
+			for _, c := range p.chains {
+				k.rules[natTable] += len(c.rules)
 			}
 			for _, l := range p.shared {
-				if l.table == table {
-					shared = append(shared, l)
+				if k.lines[l]++; k.lines[l] == 1 {
+					k.chains[chainID{l.table, l.chain}]++
+					k.rules[l.table]++
 				}
 			}
 		}
 	}
-	fmt.Fprintf(out, "*%s\n", table)
-	names := slices.Sorted(maps.Keys(chains))
-	for _, chain := range names {
-		fmt.Fprintf(out, ":%s - [0:0]\n", chain)
+	return k
+}
+
+func (s *Syncer) writeTable(out *strings.Builder, table string, next *kernel, have saved) {
+	wanted := map[string]bool{}
+	declare := func(name string) {
+		if !wanted[name] {
+			wanted[name] = true
+			out.WriteString(":" + name + " - [0:0]\n")
+		}
 	}
+	out.WriteString("*" + table + "\n")
+	for _, c := range s.base[table] {
+		declare(c.name)
+	}
+	keys := slices.Sorted(maps.Keys(s.wanted))
+	s.eachPort(keys, func(p *portRules) {
+		if table == natTable {
+			for _, c := range p.chains {
+				declare(c.name)
+			}
+		}
+		for _, l := range p.shared {
+			if l.table == table {
+				declare(l.chain)
+			}
+		}
+	})
 	var stale []string
-	for chain := range have.rules {
-		if _, wanted := chains[chain]; !wanted && owned(chain) {
-			stale = append(stale, chain)
+	for name := range have.chains {
+		if !wanted[name] && owned(name) {
+			stale = append(stale, name)
 		}
 	}
 	slices.Sort(stale)
-	for _, chain := range stale {
-		fmt.Fprintf(out, ":%s - [0:0]\n", chain)
+	for _, name := range stale {
+		out.WriteString(":" + name + " - [0:0]\n")
 	}
-	for _, l := range shared { // before the base rules, the last of which leads to NodePorts
-		fmt.Fprintf(out, "-A %s %s\n", l.chain, l.rule)
-	}
-	for _, chain := range names {
-		for _, rule := range chains[chain] {
-			fmt.Fprintf(out, "-A %s %s\n", chain, rule)
-		}
-	}
+	s.writeRules(out, table, keys, len(next.lines))
 	for _, j := range slices.Backward(jumps()) {
 		if j.table == table && !have.jumps[j.from+" "+j.to] {
-			fmt.Fprintf(out, "-I %s %s\n", j.from, j.rule())
+			out.WriteString("-I " + j.from + " " + j.rule() + "\n")
 		}
 	}
-	for _, chain := range stale {
-		fmt.Fprintf(out, "-X %s\n", chain)
+	for _, name := range stale {
+		out.WriteString("-X " + name + "\n")
 	}
 	out.WriteString("COMMIT\n")
 }
 
-// difference is the input that takes what is applied to what is wanted, "" when
-// they are the same. Its size does not depend on the number of Services.
-func (s *Syncer) difference() string {
-	oldChains, newChains := map[string][]string{}, map[string][]string{}
-	oldLines, newLines := map[line]bool{}, map[line]bool{}
-	for key := range s.dirty {
-		gather(s.applied[key], oldChains, oldLines)
-		gather(s.wanted[key], newChains, newLines)
-	}
-	var nat, filter strings.Builder
-	tables := map[string]*strings.Builder{natTable: &nat, filterTable: &filter}
-	var declared, rules strings.Builder
-	for _, chain := range slices.Sorted(maps.Keys(newChains)) {
-		if slices.Equal(newChains[chain], oldChains[chain]) {
-			continue
+// writeRules appends the rules: those of Services come before the base rules of
+// the chains that they share.
+func (s *Syncer) writeRules(out *strings.Builder, table string, keys []string, lines int) {
+	write := func(name, rule string) { out.WriteString("-A " + name + " " + rule + "\n") }
+	written := make(map[line]bool, lines)
+	s.eachPort(keys, func(p *portRules) {
+		if table == natTable {
+			for _, c := range p.chains {
+				for _, rule := range c.rules {
+					write(c.name, rule)
+				}
+			}
 		}
-		fmt.Fprintf(&declared, ":%s - [0:0]\n", chain)
-		for _, rule := range newChains[chain] {
-			fmt.Fprintf(&rules, "-A %s %s\n", chain, rule)
-		}
-	}
-	var removed []string
-	for _, chain := range slices.Sorted(maps.Keys(oldChains)) {
-		if _, stays := newChains[chain]; !stays {
-			removed = append(removed, chain)
-			fmt.Fprintf(&declared, ":%s - [0:0]\n", chain)
-		}
-	}
-	nat.WriteString(declared.String() + rules.String())
-	for _, l := range sortedLines(newLines) {
-		if !oldLines[l] {
-			fmt.Fprintf(tables[l.table], "-I %s %s\n", l.chain, l.rule)
-		}
-	}
-	for _, l := range sortedLines(oldLines) {
-		if !newLines[l] {
-			fmt.Fprintf(tables[l.table], "-D %s %s\n", l.chain, l.rule)
-		}
-	}
-	for _, chain := range removed {
-		fmt.Fprintf(&nat, "-X %s\n", chain)
-	}
-	var out strings.Builder
-	for _, table := range []string{natTable, filterTable} {
-		if text := tables[table].String(); text != "" {
-			fmt.Fprintf(&out, "*%s\n%sCOMMIT\n", table, text)
-		}
-	}
-	return out.String()
-}
-
-func gather(ports []portRules, chains map[string][]string, lines map[line]bool) {
-	for _, p := range ports {
-		maps.Copy(chains, p.chains)
 		for _, l := range p.shared {
-			lines[l] = true
+			if l.table == table && !written[l] {
+				written[l] = true
+				write(l.chain, l.rule)
+			}
 		}
-	}
-}
-
-func sortedLines(lines map[line]bool) []line {
-	return slices.SortedFunc(maps.Keys(lines), func(a, b line) int {
-		return strings.Compare(a.table+a.chain+a.rule, b.table+b.chain+b.rule)
 	})
+	for _, c := range s.base[table] {
+		for _, rule := range c.rules {
+			write(c.name, rule)
+		}
+	}
 }
 
-// Cleanup removes everything that Sync makes.
-func Cleanup(ctx context.Context, execer Execer) error {
-	var input strings.Builder
-	for _, table := range []string{natTable, filterTable} {
-		text, err := execer.Save(ctx, table)
-		if err != nil {
-			return err
+func (s *Syncer) eachPort(keys []string, do func(p *portRules)) {
+	for _, key := range keys {
+		for i := range s.wanted[key] {
+			do(&s.wanted[key][i])
 		}
-		have := parse(text)
-		fmt.Fprintf(&input, "*%s\n", table)
-		var ours []string
-		for chain := range have.rules {
-			if owned(chain) {
-				ours = append(ours, chain)
-				fmt.Fprintf(&input, ":%s - [0:0]\n", chain)
-			}
-		}
-		for _, j := range jumps() {
-			if j.table == table && have.jumps[j.from+" "+j.to] {
-				fmt.Fprintf(&input, "-D %s %s\n", j.from, j.rule())
-			}
-		}
-		for _, chain := range ours {
-			fmt.Fprintf(&input, "-X %s\n", chain)
-		}
-		input.WriteString("COMMIT\n")
 	}
-	return execer.Restore(ctx, input.String())
 }

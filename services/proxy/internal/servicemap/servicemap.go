@@ -52,6 +52,7 @@ type Port struct {
 type Endpoint struct {
 	Address netip.AddrPort
 	Local   bool // on this node
+	AnyNode bool // not said on which node it is
 	Ready   bool // else it is terminating and still serving
 }
 
@@ -245,7 +246,7 @@ func usable(e discoveryv1.Endpoint, port uint16, o Options) (Endpoint, bool) {
 	if !ready && (!serving || !terminating) {
 		return Endpoint{}, false
 	}
-	return Endpoint{Address: netip.AddrPortFrom(ip.Unmap(), port), Local: e.NodeName != nil && *e.NodeName == o.NodeName, Ready: ready}, true
+	return Endpoint{Address: netip.AddrPortFrom(ip.Unmap(), port), Local: e.NodeName != nil && *e.NodeName == o.NodeName, AnyNode: e.NodeName == nil, Ready: ready}, true
 }
 
 // Key is a port as text, for maps and comments.
