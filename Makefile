@@ -37,7 +37,7 @@ demo: ## Run the example on the cluster and show it answering
 	@scripts/demo.sh
 
 .PHONY: build
-build: bootstrap $(SERVICES:%=bin/%) bin/kubectl bin/runc bin/cni/bridge bin/images/demo.tar ## Build the services, kubectl, runc, the CNI plugins and the demo image into bin/
+build: bootstrap $(SERVICES:%=bin/%) bin/kubectl bin/runc bin/pause bin/cni/bridge bin/images/demo.tar ## Build the services, kubectl, runc, the CNI plugins and the demo image into bin/
 
 .PHONY: bootstrap
 bootstrap:
@@ -57,6 +57,11 @@ bin/kubectl: services/sampan/kubectl/main.go services/sampan/go.mod
 bin/runc: services/node-agent/go.mod scripts/build-runc.sh
 	@echo "building runc"
 	@scripts/build-runc.sh
+	@touch $@
+
+bin/pause: $(wildcard services/node-agent/pause/*) scripts/build-pause.sh
+	@echo "building pause"
+	@scripts/build-pause.sh
 	@touch $@
 
 bin/cni/bridge: services/node-agent/go.mod scripts/build-cni.sh
