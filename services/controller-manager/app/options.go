@@ -16,12 +16,14 @@ import (
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers"
 	"github.com/sampan-io/sampan/services/internal/client"
 	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/internal/delegated"
 )
 
 // Options is what the flags say. Their names and defaults are upstream's.
 type Options struct {
 	client   client.Options
 	serving  component.SecureServing
+	access   delegated.Options
 	election component.LeaderElection
 
 	controllers           []string
@@ -53,6 +55,7 @@ func New() *Options {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.client.AddFlags(fs)
 	o.serving.AddFlags(fs)
+	o.access.AddFlags(fs)
 	o.election.AddFlags(fs)
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: '*' is all, 'name' adds one, '-name' leaves one out. Known: "+strings.Join(names(), ", "))
 	fs.BoolVar(&o.ownAccounts, "use-service-account-credentials", o.ownAccounts, "act as one service account per controller")

@@ -20,6 +20,7 @@ import (
 	"github.com/sampan-io/sampan/services/controller-manager/internal/account"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controller"
 	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/internal/delegated"
 )
 
 // Run serves, waits for the lead, and runs the controllers until ctx ends or the
@@ -32,10 +33,14 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	gate, err := o.access.Gate("kube-controller-manager", root, log)
+	if err != nil {
+		return &component.UsageError{Err: err}
+	}
 	health := component.NewHealth()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		if err := o.serving.Serve(ctx, o.handler(registry, health)); err != nil {
+		if err := o.serving.Serve(ctx, gate.Wrap(delegated.PathAttributes, handler(registry, health))); err != nil {
 			return err
 		}
 		return ctx.Err()
@@ -52,7 +57,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	return group.Wait()
 }
 
-func (o *Options) handler(registry *prometheus.Registry, health *component.Health) http.Handler {
+func handler(registry *prometheus.Registry, health *component.Health) http.Handler {
 	mux := http.NewServeMux()
 	health.Install(mux)
 	mux.Handle("/metrics", component.MetricsHandler(registry))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/internal/client"
 	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/internal/delegated"
 	"github.com/sampan-io/sampan/services/scheduler/internal/config"
 )
 
@@ -15,6 +16,7 @@ import (
 type Options struct {
 	client     client.Options
 	serving    component.SecureServing
+	access     delegated.Options
 	election   component.LeaderElection
 	configFile string
 
@@ -30,6 +32,7 @@ func New() *Options {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.client.AddFlags(fs)
 	o.serving.AddFlags(fs)
+	o.access.AddFlags(fs)
 	o.election.AddFlags(fs)
 	fs.StringVar(&o.configFile, "config", "", "path of a KubeSchedulerConfiguration file; its leaderElection and clientConnection win over the flags")
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/internal/delegated"
 	schedulercache "github.com/sampan-io/sampan/services/scheduler/internal/cache"
 	"github.com/sampan-io/sampan/services/scheduler/internal/feed"
 	"github.com/sampan-io/sampan/services/scheduler/internal/framework"
@@ -42,10 +43,16 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	gate, err := o.access.Gate("kube-scheduler", api, log)
+	if err != nil {
+		return &component.UsageError{Err: err}
+	}
 	health := component.NewHealth()
 	health.AddReady(component.Check{Name: "informer-sync", Probe: engine.ready})
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return ended(ctx, o.serving.Serve(ctx, o.handler(registry, health, engine.scheduler))) })
+	group.Go(func() error {
+		return ended(ctx, o.serving.Serve(ctx, gate.Wrap(delegated.PathAttributes, handler(registry, health, engine.scheduler))))
+	})
 	engine.informers.Start(ctx.Done())
 	group.Go(func() error { // the cache is warm before leading
 		if !cache.WaitForCacheSync(ctx.Done(), engine.synced...) {
@@ -167,7 +174,7 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-func (o *Options) handler(registry *prometheus.Registry, health *component.Health, explain *scheduler.Scheduler) http.Handler {
+func handler(registry *prometheus.Registry, health *component.Health, explain *scheduler.Scheduler) http.Handler {
 	mux := http.NewServeMux()
 	health.Install(mux)
 	mux.Handle("GET /metrics", component.MetricsHandler(registry))
