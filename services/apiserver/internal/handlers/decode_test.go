@@ -10,6 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/response"
 )
 
 func FuzzDecodeBody(f *testing.F) {
@@ -35,6 +39,28 @@ func FuzzDecodeBody(f *testing.F) {
 			t.Errorf("the error is not the client's: %v", err)
 		}
 	})
+}
+
+func TestTableIsWhatTheEncoderMakes(t *testing.T) {
+	table := &metav1.Table{
+		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "5"},
+		ColumnDefinitions: defaultTable().Columns,
+		Rows: []metav1.TableRow{
+			{Cells: []any{"a<b", int64(1), nil, true}, Object: runtime.RawExtension{Raw: []byte(`{"kind":"x"}`)}},
+			{Cells: []any{"b"}},
+		},
+	}
+	for _, rows := range [][]metav1.TableRow{table.Rows, table.Rows[:1], {}} {
+		table.Rows = rows
+		want, err := response.JSON(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, err := tableJSON(table)
+		if err != nil || string(join(parts)) != string(want) {
+			t.Errorf("got  %s\nwant %s (%v)", join(parts), want, err)
+		}
+	}
 }
 
 func FuzzDecodeContinue(f *testing.F) {

@@ -130,7 +130,8 @@ func (s *stream) encodeTable(table *metav1.Table) ([]byte, error) {
 		table.ColumnDefinitions = nil
 	}
 	s.columns = true
-	return response.JSON(table)
+	parts, err := tableJSON(table)
+	return join(parts), err
 }
 
 func (s *stream) encodeBookmark(event *watch.Event) ([]byte, error) {

@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -123,10 +125,45 @@ func (e *endpoint) tableOfObject(r *http.Request, out negotiation.Output, objs [
 }
 
 func writeTable(w http.ResponseWriter, r *http.Request, code int, out negotiation.Output, t *metav1.Table) error {
-	data, err := response.Encode(t, out)
+	parts, err := tableJSON(t)
+	if err == nil && (out.Pretty || out.Format == negotiation.YAML) {
+		var data []byte
+		data, err = response.FromJSON(join(parts), out)
+		parts = [][]byte{data}
+	}
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	response.Bytes(w, r, code, out, data)
+	response.Parts(w, r, code, out.Format.MediaType(), parts)
 	return nil
+}
+
+// tableJSON is a Table in JSON, as parts: the bytes that encoding/json makes,
+// without checking each row's object again.
+func tableJSON(t *metav1.Table) ([][]byte, error) {
+	head := *t
+	head.Rows = []metav1.TableRow{}
+	data, err := response.JSON(&head)
+	if err != nil {
+		return nil, err
+	}
+	const tail = "]}\n"
+	parts := make([][]byte, 0, 3*len(t.Rows)+2)
+	parts = append(parts, data[:len(data)-len(tail)])
+	separator := ""
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		cells, err := json.Marshal(row.Cells)
+		if err != nil {
+			return nil, err
+		}
+		before := append([]byte(separator+`{"cells":`), cells...)
+		object := bytes.TrimSuffix(row.Object.Raw, []byte("\n"))
+		if object == nil {
+			object = []byte("null")
+		}
+		parts = append(parts, append(before, `,"object":`...), object, []byte("}"))
+		separator = ","
+	}
+	return append(parts, []byte(tail)), nil
 }
