@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 	"net/netip"
 )
@@ -14,23 +13,22 @@ type IPs struct {
 	span   *span
 }
 
-// maxIPs bounds how many addresses of a large (IPv6) range are used.
-const maxIPs = 1 << 16
+// How many addresses of a large range are used, in bits.
+const (
+	maxBits4 = 20
+	maxBits6 = 16
+)
 
 // NewIPs allocates from prefix without its first and, for IPv4, last address.
 func NewIPs(prefix netip.Prefix) (*IPs, error) {
 	prefix = prefix.Masked()
-	bits := prefix.Addr().BitLen() - prefix.Bits()
-	size := maxIPs
-	if bits < 16 {
-		size = 1 << bits
+	most := maxBits6
+	if prefix.Addr().Is4() {
+		most = maxBits4
 	}
-	size-- // the network's own
+	size := 1<<min(prefix.Addr().BitLen()-prefix.Bits(), most) - 1 // without the network's own
 	if prefix.Addr().Is4() {
 		size-- // broadcast
-		if bits >= 16 {
-			size = min(int(math.Pow(2, float64(bits)))-2, 1<<20)
-		}
 	}
 	if size < 1 {
 		return nil, fmt.Errorf("service range %s has no usable address", prefix)

@@ -16,6 +16,7 @@ type Services struct {
 
 	mu     sync.Mutex
 	loaded bool
+	busy   map[string]chan struct{} // the owners with a transaction, closed at its end
 	ips    map[corev1.IPFamily]*IPs // one per family that the cluster has
 	ports  *Ports
 	order  []corev1.IPFamily // the cluster's families, the primary one first
@@ -29,7 +30,7 @@ func NewServices(cidrs []netip.Prefix, first, last int, list func(ctx context.Co
 	if err != nil {
 		return nil, err
 	}
-	s := &Services{list: list, ips: map[corev1.IPFamily]*IPs{}, ports: ports}
+	s := &Services{list: list, busy: map[string]chan struct{}{}, ips: map[corev1.IPFamily]*IPs{}, ports: ports}
 	for _, cidr := range cidrs {
 		ips, err := NewIPs(cidr)
 		if err != nil {
@@ -65,23 +66,50 @@ func Owner(service *corev1.Service) string {
 	return service.Namespace + "/" + service.Name + "/" + string(service.UID)
 }
 
-// Transaction is a set of allocations that is kept or undone as a whole. It
-// holds no lock between its calls.
+// Transaction is a set of allocations that is kept or undone as a whole. An
+// owner has one at a time, since what one transaction finds its own another
+// might give back; it must be ended by Keep or Undo.
 type Transaction struct {
 	services *Services
 	owner    string
 	undo     []func()
 }
 
-// Begin reads the stored Services if that has not been done, and starts a
-// transaction for owner.
+// Begin waits for the owner's transaction to end, reads the stored Services if
+// that has not been done, and starts another.
 func (s *Services) Begin(ctx context.Context, owner string) (*Transaction, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for s.busy[owner] != nil {
+		if err := s.await(ctx, s.busy[owner]); err != nil {
+			return nil, fmt.Errorf("waiting for another change of the service: %w", err)
+		}
+	}
 	if err := s.load(ctx); err != nil {
 		return nil, err
 	}
+	s.busy[owner] = make(chan struct{})
 	return &Transaction{services: s, owner: owner}, nil
+}
+
+// await waits for ended without mu. Caller must hold mu.
+func (s *Services) await(ctx context.Context, ended <-chan struct{}) error {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// end lets the owner's next transaction begin. Caller must hold mu.
+func (t *Transaction) end() {
+	if ended := t.services.busy[t.owner]; ended != nil {
+		delete(t.services.busy, t.owner)
+		close(ended)
+	}
 }
 
 // load takes what stored Services have. Two that have the same, which no
@@ -182,7 +210,7 @@ func (t *Transaction) Range(addr netip.Addr) string {
 	return ""
 }
 
-// Undo gives back what the transaction took.
+// Undo gives back what the transaction took, and ends it.
 func (t *Transaction) Undo() {
 	t.services.mu.Lock()
 	defer t.services.mu.Unlock()
@@ -190,16 +218,33 @@ func (t *Transaction) Undo() {
 		undo()
 	}
 	t.undo = nil
+	t.end()
 }
 
-// Release gives back what was has and now has not; a nil now has nothing. Only
-// what is was's own is given back.
-func (s *Services) Release(was, now *corev1.Service) {
+// Keep gives back what was had and now has not, and ends the transaction. was is
+// nil for a new Service.
+func (t *Transaction) Keep(was, now *corev1.Service) {
+	t.services.mu.Lock()
+	defer t.services.mu.Unlock()
+	if was != nil {
+		t.services.release(was, now)
+	}
+	t.end()
+}
+
+// Release gives back what a deleted Service had. Only what is its own is given
+// back.
+func (s *Services) Release(service *corev1.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.loaded {
-		return // the first transaction reads what is stored by then
+	if s.loaded { // else the first transaction reads what is stored by then
+		s.release(service, nil)
 	}
+}
+
+// release gives back what was has and now has not; a nil now has nothing.
+// Caller must hold mu.
+func (s *Services) release(was, now *corev1.Service) {
 	owner := Owner(was)
 	ips, ports := map[netip.Addr]bool{}, map[int]bool{}
 	if now != nil {

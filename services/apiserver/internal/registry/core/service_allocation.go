@@ -38,9 +38,7 @@ func beginService(ctx context.Context, allocations *allocator.Services, obj, old
 			txn.Undo()
 			return
 		}
-		if old != nil {
-			allocations.Release(old, obj)
-		}
+		txn.Keep(old, obj)
 	}, nil
 }
 
