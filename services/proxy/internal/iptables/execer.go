@@ -59,3 +59,14 @@ func (c Command) Save(ctx context.Context, table string) (string, error) {
 	}
 	return out.String(), nil
 }
+
+// SectionChains is the value of Config.SectionChains that suits the programs. The
+// nf_tables variant takes time with the square of the chains in one step, the
+// legacy variant takes time for the whole table in each step.
+func (c Command) SectionChains(ctx context.Context) int {
+	out, err := exec.CommandContext(ctx, c.RestorePath, "--version").Output()
+	if err != nil || !bytes.Contains(out, []byte("nf_tables")) {
+		return 0
+	}
+	return 500
+}

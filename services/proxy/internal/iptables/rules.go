@@ -43,6 +43,9 @@ type Config struct {
 	// NodePortAddresses are the node's addresses that answer NodePorts; empty is
 	// every local one but loopback.
 	NodePortAddresses []netip.Prefix
+	// SectionChains is how many chains one atomic step of a full sync may have; 0
+	// is no limit. See Command.SectionChains.
+	SectionChains int
 }
 
 // portRules are all rules of one Service port: chains of its own, and lines in

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/sampan-io/sampan/services/proxy/internal/servicemap"
@@ -129,8 +128,7 @@ func (s *Syncer) settle(d *difference) {
 	clear(s.dirty)
 }
 
-// full writes everything and removes chains of ours that are not wanted. Each
-// table changes at once: established and new connections notice nothing.
+// full writes everything and removes chains of ours that are not wanted.
 func (s *Syncer) full(ctx context.Context) error {
 	next := s.whole()
 	var input strings.Builder
@@ -139,7 +137,7 @@ func (s *Syncer) full(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.writeTable(&input, table, next, parse(text))
+		s.writeTable(&input, table, parse(text))
 	}
 	clear(s.verified)
 	if err := s.execer.Restore(ctx, input.String()); err != nil {
@@ -176,86 +174,4 @@ func (s *Syncer) whole() *kernel {
 		}
 	}
 	return k
-}
-
-func (s *Syncer) writeTable(out *strings.Builder, table string, next *kernel, have saved) {
-	wanted := map[string]bool{}
-	declare := func(name string) {
-		if !wanted[name] {
-			wanted[name] = true
-			out.WriteString(":" + name + " - [0:0]\n")
-		}
-	}
-	out.WriteString("*" + table + "\n")
-	for _, c := range s.base[table] {
-		declare(c.name)
-	}
-	keys := slices.Sorted(maps.Keys(s.wanted))
-	s.eachPort(keys, func(p *portRules) {
-		if table == natTable {
-			for _, c := range p.chains {
-				declare(c.name)
-			}
-		}
-		for _, l := range p.shared {
-			if l.table == table {
-				declare(l.chain)
-			}
-		}
-	})
-	var stale []string
-	for name := range have.chains {
-		if !wanted[name] && owned(name) {
-			stale = append(stale, name)
-		}
-	}
-	slices.Sort(stale)
-	for _, name := range stale {
-		out.WriteString(":" + name + " - [0:0]\n")
-	}
-	s.writeRules(out, table, keys, len(next.lines))
-	for _, j := range slices.Backward(jumps()) {
-		if j.table == table && !have.jumps[j.from+" "+j.to] {
-			out.WriteString("-I " + j.from + " " + j.rule() + "\n")
-		}
-	}
-	for _, name := range stale {
-		out.WriteString("-X " + name + "\n")
-	}
-	out.WriteString("COMMIT\n")
-}
-
-// writeRules appends the rules: those of Services come before the base rules of
-// the chains that they share.
-func (s *Syncer) writeRules(out *strings.Builder, table string, keys []string, lines int) {
-	write := func(name, rule string) { out.WriteString("-A " + name + " " + rule + "\n") }
-	written := make(map[line]bool, lines)
-	s.eachPort(keys, func(p *portRules) {
-		if table == natTable {
-			for _, c := range p.chains {
-				for _, rule := range c.rules {
-					write(c.name, rule)
-				}
-			}
-		}
-		for _, l := range p.shared {
-			if l.table == table && !written[l] {
-				written[l] = true
-				write(l.chain, l.rule)
-			}
-		}
-	})
-	for _, c := range s.base[table] {
-		for _, rule := range c.rules {
-			write(c.name, rule)
-		}
-	}
-}
-
-func (s *Syncer) eachPort(keys []string, do func(p *portRules)) {
-	for _, key := range keys {
-		for i := range s.wanted[key] {
-			do(&s.wanted[key][i])
-		}
-	}
 }
