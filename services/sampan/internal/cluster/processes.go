@@ -49,6 +49,9 @@ func (l Layout) apiserver() Process {
 func (l Layout) scheduler() Process {
 	return Process{Name: "scheduler", Binary: l.Binary("scheduler"), Log: l.Log("scheduler"), Args: []string{
 		"--kubeconfig=" + l.Kubeconfig("scheduler"),
+		"--authentication-kubeconfig=" + l.Kubeconfig("scheduler"),
+		"--authorization-kubeconfig=" + l.Kubeconfig("scheduler"),
+		"--client-ca-file=" + l.PKI("ca.crt"),
 		"--bind-address=127.0.0.1",
 	}}
 }
@@ -56,6 +59,9 @@ func (l Layout) scheduler() Process {
 func (l Layout) controllerManager() Process {
 	return Process{Name: "controller-manager", Binary: l.Binary("controller-manager"), Log: l.Log("controller-manager"), Args: []string{
 		"--kubeconfig=" + l.Kubeconfig("controller-manager"),
+		"--authentication-kubeconfig=" + l.Kubeconfig("controller-manager"),
+		"--authorization-kubeconfig=" + l.Kubeconfig("controller-manager"),
+		"--client-ca-file=" + l.PKI("ca.crt"),
 		"--bind-address=127.0.0.1",
 		"--root-ca-file=" + l.PKI("ca.crt"),
 		"--service-account-private-key-file=" + l.PKI("sa.key"),
