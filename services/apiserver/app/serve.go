@@ -31,7 +31,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 		_, err := store.Current(ctx)
 		return err
 	}})
-	handler, err := s.handler()
+	handler, closeWatches, err := s.handler()
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 			stop()
 		}
 	})
-	context.AfterFunc(serving, func() { close(s.stopping) })
+	context.AfterFunc(serving, closeWatches)
 	s.log.Info("Serving", "address", s.listener.Addr().String())
 	err = component.Serve(serving, s.listener, handler, config)
 	s.streams.Close()

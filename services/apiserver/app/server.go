@@ -39,9 +39,8 @@ type server struct {
 	health    *component.Health
 	streams   *streaming.Connections
 
-	ready    chan struct{} // closed when bootstrap is done
-	stopping chan struct{} // closed when the server stops
-	running  sync.WaitGroup
+	ready   chan struct{} // closed when bootstrap is done
+	running sync.WaitGroup
 }
 
 // run serves until ctx ends: first the port, then the store, the caches and what
@@ -54,7 +53,7 @@ func (c *config) run(ctx context.Context) error {
 	}
 	defer listener.Close() // no-op once it has served
 	s := &server{config: c, listener: listener, health: component.NewHealth(),
-		ready: make(chan struct{}), stopping: make(chan struct{})}
+		ready: make(chan struct{})}
 	if err := s.prepare(); err != nil {
 		return &component.UsageError{Err: err}
 	}
@@ -123,25 +122,26 @@ func (s *server) served() map[schema.GroupVersionResource]map[string]bool {
 	return names
 }
 
-func (s *server) handler() (http.Handler, error) {
+// handler is what serves requests, and what closes the watches among them.
+func (s *server) handler() (handler http.Handler, closeWatches func(), err error) {
 	metrics := component.NewMetrics()
 	if s.security.certificates != nil {
 		metrics.MustRegister(s.security.certificates.Metrics())
 	}
 	api := handlers.New(handlers.Config{
 		Resources: s.resources, Engine: s.engine, Admission: s.security.admission, Authorizer: s.security.authorizer,
-		MinRequestTimeout: time.Duration(s.Serving.MinRequestTimeout) * time.Second, Stop: s.stopping,
+		MinRequestTimeout: time.Duration(s.Serving.MinRequestTimeout) * time.Second,
 	})
 	url := "https://" + net.JoinHostPort(s.advertise.String(), strconv.Itoa(s.port()))
 	routes, err := s.routes(s.resources, api, s.health, metrics, url)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return filters.Chain(routes, filters.Config{
 		Log: s.log, Metrics: filters.NewMetrics(metrics, s.served()), Authenticator: s.security.authenticator,
 		Authorizer: s.security.authorizer, Long: api.Long, RequestTimeout: s.Serving.RequestTimeout,
 		CORSAllowed: s.Serving.CORSAllowed, Ready: s.ready, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
-	}), nil
+	}), api.CloseWatches, nil
 }
 
 func (s *server) bootstrapConfig() (bootstrap.Config, error) {

@@ -37,8 +37,6 @@ type Config struct {
 	// MinRequestTimeout is the shortest time after which a watch that names none is
 	// ended; it ends at random between that and twice that.
 	MinRequestTimeout time.Duration
-	// Stop ends watches when it is closed.
-	Stop <-chan struct{}
 }
 
 // API serves resource requests. The request's info and user must be in its
@@ -46,16 +44,24 @@ type Config struct {
 type API struct {
 	config    Config
 	endpoints map[schema.GroupVersionResource]*endpoint
+
+	open context.Context // ends when watches must
+	stop context.CancelFunc
 }
 
 // New makes the API.
 func New(config Config) *API {
 	a := &API{config: config, endpoints: map[schema.GroupVersionResource]*endpoint{}}
+	a.open, a.stop = context.WithCancel(context.Background())
 	for _, resource := range config.Resources {
 		a.endpoints[resource.GroupVersionResource] = newEndpoint(a, resource)
 	}
 	return a
 }
+
+// CloseWatches ends all watches, for a server that stops: their clients go on
+// elsewhere, and other requests are answered.
+func (a *API) CloseWatches() { a.stop() }
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {

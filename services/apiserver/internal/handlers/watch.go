@@ -106,16 +106,8 @@ func (e *endpoint) watchContext(ctx context.Context, l *listing) (context.Contex
 		timeout = time.Duration(*l.TimeoutSeconds) * time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
-	stop := make(chan struct{})
-	go func() {
-		select {
-		case <-e.api.config.Stop:
-			cancel()
-		case <-ctx.Done():
-		}
-		close(stop)
-	}()
-	return ctx, func() { cancel(); <-stop }
+	unhook := context.AfterFunc(e.api.open, cancel)
+	return ctx, func() { unhook(); cancel() }
 }
 
 // watchError answers a watch that cannot start. One whose revision is gone gets
