@@ -19,6 +19,9 @@ import (
 // user decides who the process runs as: the pod's security context first, then the
 // image.
 func (b *builder) user() error {
+	if b.security.GetRunAsGroup() != nil && b.security.GetRunAsUser() == nil && b.security.GetRunAsUsername() == "" {
+		return errors.New("runAsGroup is set without runAsUser")
+	}
 	name, group := b.wantedUser()
 	accounts := accounts{root: b.c.RootFS}
 	user, err := accounts.user(name)

@@ -148,7 +148,9 @@ func hostname(config *runtimeapi.PodSandboxConfig) string {
 	if name, err := os.Hostname(); err == nil && hostNetwork(config) {
 		return name
 	}
-	return config.GetMetadata().GetName()
+	const longest = 63
+	name := config.GetMetadata().GetName()
+	return name[:min(len(name), longest)]
 }
 
 // setSysctls writes into the namespaces that the calling thread is in. Only what

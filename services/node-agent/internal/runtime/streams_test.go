@@ -119,6 +119,26 @@ func TestExecTerminalFollowsTheClientsSize(t *testing.T) {
 	<-done
 }
 
+func TestExecTerminalReturnsOutputAndCode(t *testing.T) {
+	n := newNode(t)
+	c := n.runPod("tty").run([]string{"forever"})
+	for code, cmd := range [][]string{{"/tool", "echo", "through the terminal"}, {"/tool", "exit", "1"}} {
+		resp, err := n.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: c.id, Cmd: cmd, Tty: true, Stdin: true, Stdout: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out output
+		err = stream(t.Context(), t, resp.GetUrl(), remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: &out, Tty: true})
+		var exit utilexec.CodeExitError
+		if code == 0 && (err != nil || out.text() != "through the terminal\r\n") {
+			t.Errorf("output %q, %v", out.text(), err)
+		}
+		if code == 1 && (!errors.As(err, &exit) || exit.Code != 1) {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
 func TestAttachSendsInputAndReceivesOutput(t *testing.T) {
 	n := newNode(t)
 	c := n.runPod("attach").run([]string{"lines"}, func(config *runtimeapi.ContainerConfig) { config.Stdin, config.StdinOnce = true, true })
@@ -223,6 +243,9 @@ func TestLogIsReopenedForRotation(t *testing.T) {
 	}
 	if _, err := n.ReopenContainerLog(t.Context(), &runtimeapi.ReopenContainerLogRequest{ContainerId: c.id}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(c.log); err != nil {
+		t.Errorf("the new log is not there at once: %v", err)
 	}
 	eventually(t, "the new log", func() bool { return strings.Count(c.logText(), "\n") > 2 })
 	before, err := os.ReadFile(old)

@@ -47,20 +47,32 @@ func (s *Server) execTerminal(ctx context.Context, c *container, command []strin
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		copyTerminal(out, master)
-		cancel() // the command has ended, or nobody listens to it any more
+		if !copyTerminal(out, master) {
+			cancel() // nobody listens to the command any more
+		}
 	}()
 	code, err := process.wait(ctx)
 	<-copied
 	return code, err
 }
 
-// copyTerminal returns when the last holder of the other side is gone, or the client.
-func copyTerminal(out io.Writer, master *os.File) {
+// copyTerminal returns true when the last holder of the other side is gone, and false
+// when the client is.
+func copyTerminal(out io.Writer, master *os.File) bool {
 	if out == nil {
 		out = io.Discard
 	}
-	_, _ = io.Copy(out, master)
+	const chunk = 32 * 1024
+	buf := make([]byte, chunk)
+	for {
+		n, readErr := master.Read(buf)
+		if _, err := out.Write(buf[:n]); err != nil {
+			return false
+		}
+		if readErr != nil {
+			return true
+		}
+	}
 }
 
 func followSizes(ctx context.Context, resize <-chan remotecommand.TerminalSize, set func(remotecommand.TerminalSize)) {

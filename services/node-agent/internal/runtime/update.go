@@ -3,10 +3,13 @@ package runtime
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -90,19 +93,55 @@ func (s *Server) UpdatePodSandboxResources(_ context.Context, req *runtimeapi.Up
 
 // ReopenContainerLog makes the monitor write to the log's path anew, after the kubelet
 // has moved the old file away.
-func (s *Server) ReopenContainerLog(_ context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+func (s *Server) ReopenContainerLog(ctx context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	c, err := s.runningContainer(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	err = monitor.ReopenLog(s.cfg.bundle(c.id))
-	if errors.Is(err, monitor.ErrGone) {
-		err = fmt.Errorf("%w: container %s has just ended", errState, c.id)
+	if c.get().LogPath == "" {
+		return nil, fmt.Errorf("%w: container %s has no log", errState, c.id)
 	}
-	if err != nil {
-		return nil, err
+	if err := s.reopenLog(ctx, c); err != nil {
+		return nil, fmt.Errorf("reopening the log of container %s: %w", c.id, err)
 	}
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
+}
+
+// reopenLog returns when the monitor has the new file, so that a client that compresses
+// the old one has all of it.
+func (s *Server) reopenLog(ctx context.Context, c *container) error {
+	const patience = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	path := c.get().LogPath
+	if err := watcher.Add(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return monitor.ReopenLog(s.cfg.bundle(c.id)) // nobody has moved it; there is nothing to see
+	}
+	if err := monitor.ReopenLog(s.cfg.bundle(c.id)); err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		select {
+		case <-watcher.Events:
+		case err := <-watcher.Errors:
+			return err
+		case <-c.done:
+			return fmt.Errorf("%w: it has just ended", errState)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // imageUser finds a container that uses the image.
