@@ -94,6 +94,10 @@ func available(rs *appsv1.ReplicaSet) int32 { return rs.Status.AvailableReplicas
 func actual(rs *appsv1.ReplicaSet) int32    { return rs.Status.Replicas }
 func ready(rs *appsv1.ReplicaSet) int32     { return rs.Status.ReadyReplicas }
 
+// lasting is the available pods of rs that it keeps: its status may count more for
+// a while after it was told to shrink, and those must not be counted on.
+func lasting(rs *appsv1.ReplicaSet) int32 { return min(rs.Status.AvailableReplicas, size(rs)) }
+
 func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	var found []*appsv1.ReplicaSet
 	for _, rs := range sets {

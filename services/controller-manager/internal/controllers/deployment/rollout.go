@@ -58,7 +58,7 @@ func (p *planner) shrinkOld() bool {
 		return false
 	}
 	floor := wanted(p.d) - maxUnavailable(p.d)
-	newMissing := size(p.newest) - available(p.newest)
+	newMissing := size(p.newest) - lasting(p.newest)
 	room := sum(p.all(), size) - floor - newMissing
 	if room <= 0 {
 		return false
@@ -70,7 +70,7 @@ func (p *planner) shrinkOld() bool {
 func (p *planner) dropUnhealthy(room int32) bool {
 	shrunk := false
 	for _, rs := range p.old {
-		sick := min(room, size(rs)-available(rs))
+		sick := min(room, size(rs)-lasting(rs))
 		if size(rs) == 0 || sick <= 0 {
 			continue
 		}
@@ -81,7 +81,7 @@ func (p *planner) dropUnhealthy(room int32) bool {
 }
 
 func (p *planner) dropHealthy(floor int32) bool {
-	spare := sum(p.all(), available) - floor
+	spare := sum(p.all(), lasting) - floor
 	shrunk := false
 	for _, rs := range p.old {
 		drop := min(spare, size(rs))
