@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/monitor"
+	"github.com/sampan-io/sampan/services/node-agent/internal/runtime"
 )
 
 func TestRestartedRuntimeFindsRunningContainers(t *testing.T) {
@@ -90,6 +92,13 @@ func TestRestartedRuntimeKeepsNamesAndAddresses(t *testing.T) {
 	}
 	if resp.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || resp.GetStatus().GetNetwork().GetIp() == "" {
 		t.Errorf("status after the restart: %v", resp.GetStatus())
+	}
+}
+
+func TestSecondRuntimeIsKeptOffTheDirectories(t *testing.T) {
+	n := newNode(t)
+	if _, err := runtime.New(n.cfg); err == nil || !strings.Contains(err.Error(), "another runtime") {
+		t.Errorf("error %v", err)
 	}
 }
 

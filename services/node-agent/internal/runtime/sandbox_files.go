@@ -69,6 +69,11 @@ func resolvConf(dns *runtimeapi.DNSConfig) (string, error) {
 	return b.String(), nil
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // sandboxMounts puts the shared files into a container. A read-only root file system
 // makes them read-only too.
 func (s *Server) sandboxMounts(record *sandboxRecord, readonly bool) []specs.Mount {
@@ -79,7 +84,7 @@ func (s *Server) sandboxMounts(record *sandboxRecord, readonly bool) []specs.Mou
 	var mounts []specs.Mount
 	for _, file := range []string{"resolv.conf", "hostname", "hosts"} {
 		source := filepath.Join(s.cfg.sandboxDir(record.ID), file)
-		if file == "hosts" && hostNetwork(record.Config) {
+		if file == "hosts" && hostNetwork(record.Config) && exists("/etc/hosts") {
 			source = "/etc/hosts"
 		}
 		mounts = append(mounts, specs.Mount{Destination: "/etc/" + file, Type: "bind", Source: source, Options: []string{"rbind", "rprivate", access}})

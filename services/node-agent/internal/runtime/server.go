@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
@@ -59,6 +60,7 @@ type Server struct {
 
 	streams  streaming.Server
 	listener net.Listener
+	lock     *os.File // keeps other servers off the directories
 
 	// watches are the goroutines that wait for monitors; background ends them.
 	watches    sync.WaitGroup
@@ -80,18 +82,39 @@ func New(cfg Config) (*Server, error) {
 	s.background, s.stop = context.WithCancel(context.Background())
 	if err := s.open(); err != nil {
 		s.stop()
+		s.lock.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
+// lockRoot makes sure that no other server works on the directories: what that one has
+// half made would look cut off to this one.
+func lockRoot(root string) (*os.File, error) {
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("making the runtime's directories: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(root, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the runtime's directories: %w", err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("another runtime uses %s: %w", root, err)
+	}
+	return file, nil
+}
+
 func (s *Server) open() error {
+	var err error
+	if s.lock, err = lockRoot(s.cfg.Root); err != nil {
+		return err
+	}
 	for _, dir := range []string{s.cfg.runcRoot(), s.cfg.exitDir(), s.cfg.execDir(), s.cfg.bundle(""), s.cfg.sandboxDir(""), s.cfg.writable("")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("making the runtime's directories: %w", err)
 		}
 	}
-	var err error
 	if s.host, err = ocispec.DetectHost(s.log); err != nil {
 		return err
 	}
@@ -119,6 +142,7 @@ func (s *Server) Images() *images.Store { return s.images }
 
 // Run serves until ctx ends. Containers go on without it.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.lock.Close()
 	defer s.watches.Wait()
 	defer s.stop()
 	group, ctx := errgroup.WithContext(ctx)
