@@ -45,9 +45,14 @@ func Pattern(resource schema.GroupResource, namespace string) string {
 	return watchPrefix + group(resource) + "." + resource.Resource + "." + encode(namespace) + ".>"
 }
 
-// HeartbeatSubject is where a resource's heartbeats are published.
-func HeartbeatSubject(resource schema.GroupResource) string {
-	return heartbeatPrefix + group(resource) + "." + resource.Resource
+// HeartbeatSubject is where the heartbeats of a resource are published, or those
+// of its objects in one namespace.
+func HeartbeatSubject(resource schema.GroupResource, namespace string) string {
+	subject := heartbeatPrefix + group(resource) + "." + resource.Resource
+	if namespace != "" {
+		subject += "." + encode(namespace)
+	}
+	return subject
 }
 
 func group(resource schema.GroupResource) string {

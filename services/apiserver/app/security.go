@@ -17,6 +17,7 @@ type security struct {
 	authenticator authn.Authenticator
 	certificates  *authn.Certificates // nil without client authorities
 	tokens        authn.TokenAuthenticator
+	accounts      *tokens.Authenticator
 	issuer        *tokens.Issuer
 	authorizer    authz.Union
 	rbac          *authz.RBAC
@@ -52,6 +53,7 @@ func (c *config) newSecurity(b bundles, state registry.State) (*security, error)
 	if err != nil {
 		return nil, err
 	}
+	s.accounts = accounts
 	list := authn.Tokens{accounts}
 	if c.Identity.BootstrapTokens {
 		list = append(list, authn.NewBootstrapTokens(state))

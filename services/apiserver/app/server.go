@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -38,6 +39,8 @@ type server struct {
 	resources []*registry.Resource
 	health    *component.Health
 	streams   *streaming.Connections
+
+	busMetrics []prometheus.Collector
 
 	ready   chan struct{} // closed when bootstrap is done
 	running sync.WaitGroup
@@ -125,6 +128,7 @@ func (s *server) served() map[schema.GroupVersionResource]map[string]bool {
 // handler is what serves requests, and what closes the watches among them.
 func (s *server) handler() (handler http.Handler, closeWatches func(), err error) {
 	metrics := component.NewMetrics()
+	metrics.MustRegister(s.busMetrics...)
 	if s.security.certificates != nil {
 		metrics.MustRegister(s.security.certificates.Metrics())
 	}

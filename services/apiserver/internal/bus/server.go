@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
 )
 
@@ -25,63 +24,99 @@ import (
 type Config struct {
 	Address string      // host:port; port 0 is a free one
 	TLS     *tls.Config // nil only on loopback
-	Tokens  authn.TokenAuthenticator
+	Tokens  Tokens
 	// Authorizer says who may watch a resource, and so listen to it.
 	Authorizer authz.Authorizer
+	// Changed is closed at the next change of anyone's rights.
+	Changed    func() <-chan struct{}
 	Namespaces Namespaces
 	Topics     []Topic
 	Log        *slog.Logger
 }
 
 const (
-	recheckEvery = 5 * time.Second
-	startTimeout = 5 * time.Second
+	// recheckEvery is how long a token may be good for after its account has gone.
+	recheckEvery = 10 * time.Second
+	// recheckPause gathers changes of rights that come together.
+	recheckPause = 200 * time.Millisecond
+	startTimeout = 10 * time.Second
+	republishMin = time.Second
 )
 
 // Server is an embedded NATS server without monitoring, JetStream, routes,
 // gateways, leaf nodes, WebSocket and MQTT.
 type Server struct {
-	nats *server.Server
-	gate *gate
+	nats    *server.Server
+	gate    *gate
+	changed func() <-chan struct{}
+	log     *slog.Logger
 }
 
-// NewServer makes and starts a server.
+// NewServer makes a server that listens. A taken address is an error that
+// names it.
 func NewServer(c Config) (*Server, error) {
-	host, portText, err := net.SplitHostPort(c.Address)
+	options, err := c.options()
 	if err != nil {
-		return nil, fmt.Errorf("address of the bus: %w", err)
-	}
-	port, err := strconv.Atoi(portText)
-	if err != nil {
-		return nil, fmt.Errorf("address of the bus: %w", err)
-	}
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
-	if c.TLS == nil && !net.ParseIP(host).IsLoopback() {
-		return nil, fmt.Errorf("address of the bus %s: without TLS only loopback is served", c.Address)
+		return nil, err
 	}
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
 		return nil, fmt.Errorf("drawing a secret: %w", err)
 	}
-	g := &gate{tokens: c.Tokens, authorizer: c.Authorizer, namespaces: c.Namespaces, topics: c.Topics, log: c.Log, internal: hex.EncodeToString(secret), listeners: map[uint64]listener{}}
-	options := &server.Options{
-		ServerName: "sampan", Host: host, Port: port, NoSigs: true, NoLog: true, DontListen: false,
-		TLS: c.TLS != nil, TLSConfig: c.TLS, TLSTimeout: 5, AuthTimeout: 10, NoSystemAccount: true,
-		CustomClientAuthentication: g, MaxPayload: 1 << 20, MaxControlLine: 4096, MaxPending: 16 << 20,
-		WriteDeadline: 10 * time.Second, PingInterval: 20 * time.Second,
+	g := &gate{
+		tokens: c.Tokens, authorizer: c.Authorizer, namespaces: c.Namespaces, topics: c.Topics, log: c.Log,
+		internal: hex.EncodeToString(secret), listeners: map[uint64]listener{},
 	}
+	options.CustomClientAuthentication = g
 	n, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("making the bus: %w", err)
 	}
+	failed := make(chan string, 1)
+	n.SetLoggerV2(&logger{log: c.Log, fatal: failed}, false, false, false)
 	n.Start()
+	select {
+	case problem := <-failed:
+		n.Shutdown()
+		n.WaitForShutdown()
+		return nil, fmt.Errorf("starting the bus on %s: %s", c.Address, problem)
+	default:
+	}
 	if !n.ReadyForConnections(startTimeout) {
 		n.Shutdown()
-		return nil, fmt.Errorf("the bus does not listen on %s; is another process there?", c.Address)
+		n.WaitForShutdown()
+		return nil, fmt.Errorf("starting the bus on %s: it does not listen after %v", c.Address, startTimeout)
 	}
-	return &Server{nats: n, gate: g}, nil
+	return &Server{nats: n, gate: g, changed: c.Changed, log: c.Log}, nil
+}
+
+func (c *Config) options() (*server.Options, error) {
+	host, portText, err := net.SplitHostPort(c.Address)
+	if err != nil {
+		return nil, fmt.Errorf("address of the bus: %w", err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("address of the bus %s: the port is not a number up to 65535", c.Address)
+	}
+	if c.TLS == nil && !Loopback(c.Address) {
+		return nil, fmt.Errorf("address of the bus %s: without TLS only loopback is served", c.Address)
+	}
+	options := &server.Options{
+		ServerName: "sampan", Host: host, Port: int(port), NoSigs: true, NoSystemAccount: true,
+		TLS: c.TLS != nil, TLSConfig: c.TLS, TLSTimeout: 5, AuthTimeout: 10,
+		MaxPayload: 1 << 20, MaxControlLine: 4096, MaxPending: 16 << 20, WriteDeadline: 10 * time.Second, PingInterval: 20 * time.Second,
+	}
+	if port == 0 {
+		options.Port = server.RANDOM_PORT
+	}
+	return options, nil
+}
+
+// Loopback says whether an address (host:port) is reached from this host only.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
 // Address is where the bus listens.
@@ -96,30 +131,81 @@ func (s *Server) Run(ctx context.Context, publisher *Publisher) error {
 		return fmt.Errorf("connecting the publisher: %w", err)
 	}
 	defer conn.Close()
-	done := make(chan error, 1)
-	go func() { done <- publisher.Run(ctx, conn) }()
-	ticker := time.NewTicker(recheckEvery)
-	defer ticker.Stop()
-	for {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		keepPublishing(ctx, publisher, conn, s.interest)
+	}()
+	s.watchRights(ctx)
+	<-done
+	return nil
+}
+
+// interest says whether anyone has subscribed to a subject.
+func (s *Server) interest(subject string) bool { return s.nats.GlobalAccount().Interest(subject) > 0 }
+
+// keepPublishing starts a publisher that has failed again.
+func keepPublishing(ctx context.Context, publisher *Publisher, conn *nats.Conn, interest func(string) bool) {
+	for pause := republishMin; ; pause = min(2*pause, time.Minute) {
+		err := publisher.Run(ctx, conn, interest)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		publisher.log.Error("The bus publishes nothing for a while; listeners are fed by the API", "err", err, "retryAfter", pause)
 		select {
-		case err := <-done:
-			return err
-		case <-ticker.C:
-			s.gate.recheck(s.nats.DisconnectClientByID)
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
 		}
 	}
 }
 
+// watchRights checks the listeners' rights when any have changed, and now and
+// then, until ctx ends.
+func (s *Server) watchRights(ctx context.Context) {
+	for {
+		var changed <-chan struct{}
+		if s.changed != nil {
+			changed = s.changed()
+		}
+		s.gate.recheck(ctx, s)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(recheckEvery):
+		case <-changed:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(recheckPause):
+			}
+		}
+	}
+}
+
+func (s *Server) exists(id uint64) bool { return s.nats.GetClient(id) != nil }
+
+func (s *Server) disconnect(id uint64) error { return s.nats.DisconnectClientByID(id) }
+
 // RunExternal publishes to an external NATS server until ctx ends. Who may
 // listen there is that server's to say.
 func RunExternal(ctx context.Context, url string, publisher *Publisher) error {
-	conn, err := nats.Connect(url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.Name("sampan-publisher"))
+	log := publisher.log
+	conn, err := nats.Connect(url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second), nats.IgnoreAuthErrorAbort(),
+		nats.Name("sampan-publisher"),
+		nats.ConnectHandler(func(*nats.Conn) { log.Info("Publishing to an external bus") }),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info("Publishing to an external bus again") }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("External bus disconnected", "err", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.Warn("External bus reports an error", "err", err)
+		}))
 	if err != nil {
-		return fmt.Errorf("connecting to %s: %w", url, err)
+		return fmt.Errorf("connecting to the external bus: %w", err)
 	}
 	defer conn.Close()
-	if err := publisher.Run(ctx, conn); err != nil && !errors.Is(err, context.Canceled) {
-		return err
+	keepPublishing(ctx, publisher, conn, nil)
+	if err := conn.FlushTimeout(time.Second); err != nil && !errors.Is(err, nats.ErrTimeout) {
+		log.Info("The last messages may not have been published", "err", err)
 	}
 	return nil
 }
