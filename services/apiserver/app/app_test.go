@@ -1,17 +1,119 @@
 package app_test
 
 import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
 	"testing"
-	"time"
 
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/services/apiserver/app"
 	"github.com/sampan-io/sampan/services/apiserver/internal/testserver"
+	"github.com/sampan-io/sampan/services/internal/component"
 )
 
-func TestServerIsReadyAndStopsCleanly(t *testing.T) {
-	start := time.Now()
-	s := testserver.Start(t)
-	t.Logf("ready after %v", time.Since(start))
+func parse(t *testing.T, args ...string) (*app.Options, error) {
+	t.Helper()
+	o := app.New()
+	fs := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	o.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	return o, o.Complete()
+}
+
+func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
+	for _, c := range []struct{ flag, want string }{
+		{"--audit-policy-file=x", "not supported by this server, and not safe to ignore: --audit-policy-file"},
+		{"--encryption-provider-config=x", "--encryption-provider-config"},
+		{"--etcd-servers=http://127.0.0.1:2379", "--etcd-servers"},
+		{"--oidc-issuer-url=x", "--oidc-issuer-url"},
+		{"--nonsense", "unknown flag: --nonsense"},
+		{"--allow-privileged=false", "cannot refuse privileged containers"},
+		{"--bind-address=nowhere", "is not an IP address"},
+		{"--tls-cert-file=x", "must be given together"},
+		{"--service-cluster-ip-range=10.0.0.0", "--service-cluster-ip-range"},
+		{"--service-node-port-range=x", "--service-node-port-range"},
+		{"--nats-listen-address=x", "--nats-listen-address"},
+		{"--tls-min-version=VersionTLS10", "--tls-min-version"},
+	} {
+		if _, err := parse(t, c.flag); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error with %q", c.flag, err, c.want)
+		}
+	}
+	if _, err := parse(t, "--feature-gates=AllAlpha=true", "--enable-priority-and-fairness", "--storage-media-type=x"); err != nil {
+		t.Errorf("harmless flags: %v", err)
+	}
+}
+
+func TestATakenPortIsTheOperatorsToMend(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	dir := t.TempDir()
+	o, err := parse(t, "--data-dir="+dir, "--cert-dir="+dir, "--bind-address=127.0.0.1", "--secure-port="+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = o.Run(context.Background(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	var usage *component.UsageError
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "127.0.0.1:"+port+" is already in use") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestObjectsSurviveARestart(t *testing.T) {
+	dir := t.TempDir()
+	s := testserver.StartIn(t, dir)
+	created, err := s.Client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
+	}
+	s = testserver.StartIn(t, dir)
+	got, err := s.Client.CoreV1().ConfigMaps("default").Get(t.Context(), "a", metav1.GetOptions{})
+	if err != nil || got.ResourceVersion != created.ResourceVersion || got.UID != created.UID {
+		t.Errorf("got %v, want %v: %v", got, created, err)
+	}
+	later, err := s.Client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, metav1.CreateOptions{})
+	if err != nil || later.ResourceVersion <= created.ResourceVersion && len(later.ResourceVersion) == len(created.ResourceVersion) {
+		t.Errorf("versions went back: %v, %v", later, err)
+	}
+}
+
+func TestTheClustersOwnObjectsAreThere(t *testing.T) {
+	s := testserver.Start(t)
+	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+		if _, err := s.Client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	service, err := s.Client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil || service.Spec.ClusterIP != "10.96.0.1" {
+		t.Errorf("kubernetes: %v, %v", service, err)
+	}
+	if _, err := s.Client.RbacV1().ClusterRoles().Get(t.Context(), "cluster-admin", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	version, err := s.Client.Discovery().ServerVersion()
+	if err != nil || version.Major != "1" || version.Minor != "37" {
+		t.Errorf("version: %v, %v", version, err)
+	}
+	metrics, err := s.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil || !strings.Contains(string(metrics), `apiserver_request_total{`) {
+		t.Errorf("metrics: %v", err)
 	}
 }
