@@ -1,0 +1,120 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// merge takes what the file says wherever no flag was given.
+func (o *Options) merge(c *kubeletv1beta1.KubeletConfiguration) error {
+	unset := func(flag string) bool { return !o.flags.Changed(flag) }
+	take(&o.address, c.Address, unset("address"))
+	take(&o.port, int(c.Port), unset("port"))
+	take(&o.certFile, c.TLSCertFile, unset("tls-cert-file"))
+	take(&o.keyFile, c.TLSPrivateKeyFile, unset("tls-private-key-file"))
+	take(&o.clientCA, c.Authentication.X509.ClientCAFile, unset("client-ca-file"))
+	take(&o.manifests, c.StaticPodPath, unset("pod-manifest-path"))
+	take(&o.podLogs, c.PodLogsDir, unset("pod-logs-dir"))
+	take(&o.clusterDomain, c.ClusterDomain, unset("cluster-domain"))
+	take(&o.cgroupRoot, c.CgroupRoot, unset("cgroup-root"))
+	take(&o.maxPods, int64(c.MaxPods), unset("max-pods"))
+	take(&o.endpoint, c.ContainerRuntimeEndpoint, unset("container-runtime-endpoint"))
+	take(&o.providerID, c.ProviderID, unset("provider-id"))
+	take(&o.logMaxSize, c.ContainerLogMaxSize, unset("container-log-max-size"))
+	takePointer(&o.resolvConf, c.ResolverConfig, unset("resolv-conf"))
+	takePointer(&o.podPIDs, c.PodPidsLimit, unset("pod-max-pids"))
+	takePointer(&o.registerNode, c.RegisterNode, unset("register-node"))
+	takePointer(&o.failSwapOn, c.FailSwapOn, unset("fail-swap-on"))
+	takePointer(&o.seccomp, c.SeccompDefault, unset("seccomp-default"))
+	takePointer(&o.cfsQuota, c.CPUCFSQuota, true)
+	if len(c.ClusterDNS) > 0 && unset("cluster-dns") {
+		o.clusterDNS = c.ClusterDNS
+	}
+	if len(c.AllowedUnsafeSysctls) > 0 && unset("allowed-unsafe-sysctls") {
+		o.sysctls = c.AllowedUnsafeSysctls
+	}
+	if c.ContainerLogMaxFiles != nil && unset("container-log-max-files") {
+		o.logMaxFiles = int(*c.ContainerLogMaxFiles)
+	}
+	if len(c.RegisterWithTaints) > 0 && unset("register-with-taints") {
+		o.parsed.taints = c.RegisterWithTaints
+	}
+	o.mergeTimes(c)
+	return o.mergeReserved(c)
+}
+
+func (o *Options) mergeTimes(c *kubeletv1beta1.KubeletConfiguration) {
+	take(&o.statusEvery, c.NodeStatusUpdateFrequency.Duration, true)
+	take(&o.reportEvery, c.NodeStatusReportFrequency.Duration, true)
+	take(&o.leaseFor, time.Duration(c.NodeLeaseDurationSeconds)*time.Second, true)
+	take(&o.runtimeTimeout, c.RuntimeRequestTimeout.Duration, true)
+	take(&o.streamIdle, c.StreamingConnectionIdleTimeout.Duration, true)
+	if c.ContainerLogMonitorInterval != nil {
+		take(&o.logCheckEvery, c.ContainerLogMonitorInterval.Duration, true)
+	}
+	if c.CrashLoopBackOff.MaxContainerRestartPeriod != nil {
+		take(&o.maxRestartPause, c.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, true)
+	}
+	if c.NodeStatusMaxImages != nil {
+		o.maxImages = int(*c.NodeStatusMaxImages)
+	}
+}
+
+func (o *Options) mergeReserved(c *kubeletv1beta1.KubeletConfiguration) error {
+	for _, list := range []map[string]string{c.SystemReserved, c.KubeReserved} {
+		for name, text := range list {
+			value, err := resource.ParseQuantity(text)
+			if err != nil {
+				return fmt.Errorf("reserved %s: %w", name, err)
+			}
+			sum := o.reserved[corev1.ResourceName(name)]
+			sum.Add(value)
+			o.reserved[corev1.ResourceName(name)] = sum
+		}
+	}
+	return nil
+}
+
+func take[T comparable](target *T, value T, wanted bool) {
+	var none T
+	if wanted && value != none {
+		*target = value
+	}
+}
+
+func takePointer[T any](target *T, value *T, wanted bool) {
+	if wanted && value != nil {
+		*target = *value
+	}
+}
+
+// describe is the configuration in upstream's form.
+func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
+	no, yes, files, images := false, true, int32(o.logMaxFiles), int32(o.maxImages)
+	reserved := map[string]string{}
+	for name, value := range maps.All(o.reserved) {
+		reserved[string(name)] = value.String()
+	}
+	c := &kubeletv1beta1.KubeletConfiguration{
+		TypeMeta: metav1.TypeMeta{Kind: "KubeletConfiguration", APIVersion: kubeletv1beta1.SchemeGroupVersion.String()},
+		Address:  o.address, Port: int32(o.port), TLSCertFile: o.certFile, TLSPrivateKeyFile: o.keyFile,
+		StaticPodPath: o.manifests, PodLogsDir: o.podLogs, ClusterDNS: o.clusterDNS, ClusterDomain: o.clusterDomain, ResolverConfig: &o.resolvConf,
+		CgroupRoot: o.cgroupRoot, CgroupDriver: o.cgroupDriver, CgroupsPerQOS: &yes, CPUCFSQuota: &o.cfsQuota, PodPidsLimit: &o.podPIDs,
+		MaxPods: int32(o.maxPods), ContainerLogMaxSize: o.logMaxSize, ContainerLogMaxFiles: &files, ContainerRuntimeEndpoint: o.endpoint,
+		NodeStatusUpdateFrequency: metav1.Duration{Duration: o.statusEvery}, NodeStatusReportFrequency: metav1.Duration{Duration: o.reportEvery},
+		NodeLeaseDurationSeconds: int32(o.leaseFor / time.Second), NodeStatusMaxImages: &images, SystemReserved: reserved,
+		RegisterNode: &o.registerNode, RegisterWithTaints: o.parsed.taints, ProviderID: o.providerID, FailSwapOn: &o.failSwapOn,
+		SeccompDefault: &o.seccomp, AllowedUnsafeSysctls: o.sysctls, SerializeImagePulls: &no,
+		ConfigMapAndSecretChangeDetectionStrategy: kubeletv1beta1.WatchChangeDetectionStrategy,
+	}
+	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes
+	c.Authentication.X509.ClientCAFile = o.clientCA
+	c.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeWebhook
+	return c
+}

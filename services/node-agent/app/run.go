@@ -1,0 +1,367 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/internal/delegated"
+	"github.com/sampan-io/sampan/services/node-agent/internal/admission"
+	"github.com/sampan-io/sampan/services/node-agent/internal/cgroups"
+	"github.com/sampan-io/sampan/services/node-agent/internal/cri"
+	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
+	"github.com/sampan-io/sampan/services/node-agent/internal/logs"
+	"github.com/sampan-io/sampan/services/node-agent/internal/metrics"
+	"github.com/sampan-io/sampan/services/node-agent/internal/network"
+	"github.com/sampan-io/sampan/services/node-agent/internal/node"
+	"github.com/sampan-io/sampan/services/node-agent/internal/objects"
+	"github.com/sampan-io/sampan/services/node-agent/internal/podevents"
+	"github.com/sampan-io/sampan/services/node-agent/internal/podsource"
+	"github.com/sampan-io/sampan/services/node-agent/internal/podworker"
+	"github.com/sampan-io/sampan/services/node-agent/internal/probes"
+	"github.com/sampan-io/sampan/services/node-agent/internal/pulling"
+	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
+	"github.com/sampan-io/sampan/services/node-agent/internal/runtime"
+	"github.com/sampan-io/sampan/services/node-agent/internal/server"
+	"github.com/sampan-io/sampan/services/node-agent/internal/status"
+	"github.com/sampan-io/sampan/services/node-agent/internal/tokens"
+	"github.com/sampan-io/sampan/services/node-agent/internal/volumes"
+)
+
+// agent is the node agent with all its parts.
+type agent struct {
+	*Options
+	log      *slog.Logger
+	api      kubernetes.Interface
+	registry *prometheus.Registry
+	probing  *prometheus.Registry
+	metrics  *metrics.Metrics
+
+	runtime  *runtime.Server // nil with another runtime
+	cri      *cri.Client
+	node     *node.Node
+	cgroups  qos.Tree
+	objects  *objects.Store
+	volumes  *volumes.Manager
+	tokens   *tokens.Source
+	probes   *probes.Set
+	status   *status.Publisher
+	events   *podevents.Recorder
+	workers  *podworker.Workers
+	services cache.SharedIndexInformer
+	factory  informers.SharedInformerFactory
+	gate     *delegated.Gate
+	synced   chan struct{} // closed when all pods of the API server are known
+}
+
+// Run runs pods until ctx ends. Their containers go on after that.
+func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
+	a := &agent{Options: o, log: log, registry: component.NewMetrics(), probing: prometheus.NewRegistry(), synced: make(chan struct{})}
+	component.RegisterClientMetrics(a.registry)
+	if err := a.prepare(); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if a.runtime != nil {
+		group.Go(func() error { return ended(ctx, a.runtime.Run(ctx)) })
+	}
+	err := a.assemble(ctx)
+	if err == nil {
+		a.start(ctx, group)
+	} else {
+		group.Go(func() error { return err })
+	}
+	err = group.Wait()
+	a.close()
+	return err
+}
+
+// ended turns a return without an error, while ctx goes on, into one that ends the
+// other parts too.
+func ended(ctx context.Context, err error) error {
+	if err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// prepare makes directories, control groups and the runtime.
+func (a *agent) prepare() error {
+	if a.failSwapOn && swapOn() {
+		return &component.UsageError{Err: errors.New("swap is on, and --fail-swap-on is set")}
+	}
+	if len(a.parsed.nodeIPs) == 0 {
+		ip, err := defaultAddress()
+		if err != nil {
+			return err
+		}
+		a.parsed.nodeIPs = []netip.Addr{ip}
+	}
+	for _, dir := range []string{a.rootDir, a.runDir, a.podLogs, filepath.Join(a.rootDir, "pods")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return &component.UsageError{Err: fmt.Errorf("making directories: %w", err)}
+		}
+	}
+	a.cgroups = qos.Tree{Root: a.cgroupRoot, Hierarchy: cgroups.Detect(), PIDsLimit: a.podPIDs, CFSQuota: a.cfsQuota}
+	if err := a.cgroups.Ensure(); err != nil {
+		return err
+	}
+	if a.endpoint != "" {
+		return nil
+	}
+	return a.makeRuntime()
+}
+
+func (a *agent) cniConf() string {
+	if a.tools.cniConf != "" {
+		return a.tools.cniConf
+	}
+	return filepath.Join(a.rootDir, "cni-conf")
+}
+
+func (a *agent) makeRuntime() error {
+	runc, err := findTool(a.tools.runc, "runc")
+	if err != nil {
+		return err
+	}
+	conmon, err := findTool(a.tools.conmon, "conmon")
+	if err != nil {
+		return err
+	}
+	pause, err := findTool(a.tools.pause, "pause")
+	if err != nil {
+		pause = "" // the runtime refuses pods that need it
+	}
+	a.endpoint = filepath.Join(a.runDir, "cri.sock")
+	a.runtime, err = runtime.New(runtime.Config{
+		Root: a.rootDir, Run: a.runDir, Socket: a.endpoint, Runc: runc, Conmon: conmon, Pause: pause,
+		Network:      network.Config{PluginDirs: findPlugins(a.tools.cni), ConfDir: a.cniConf()},
+		CgroupParent: filepath.Join("/", a.cgroupRoot, "kubepods"),
+		StreamIdle:   a.streamIdle, HostsDir: a.registries, Log: a.log,
+	})
+	if err != nil {
+		return fmt.Errorf("opening the container runtime: %w", err)
+	}
+	return nil
+}
+
+// assemble makes the parts and connects them.
+func (a *agent) assemble(ctx context.Context) error {
+	var err error
+	if a.api, _, err = a.client.Clientset("kubelet"); err != nil {
+		return err
+	}
+	a.metrics = metrics.New(a.registry, a.probing, metrics.Sources{NodeName: a.hostname, Running: func() (int, map[string]int) { return countRunning(a.workers) }})
+	if a.cri, err = cri.Dial(a.endpoint, a.metrics); err != nil {
+		return err
+	}
+	version, err := a.cri.AwaitReady(ctx)
+	if err != nil {
+		return err
+	}
+	a.gate, err = delegated.New(delegated.Config{
+		Client: a.api, ClientCAFile: a.clientCA, TokenTTL: 2 * time.Minute, AllowedTTL: 5 * time.Minute, DeniedTTL: 30 * time.Second, Log: a.log,
+	})
+	if err != nil {
+		return &component.UsageError{Err: err}
+	}
+	machine, err := node.ReadMachine()
+	if err != nil {
+		return err
+	}
+	a.node = node.New(a.nodeConfig(machine))
+	a.factory = informers.NewSharedInformerFactory(a.api, 0)
+	a.services = a.factory.Core().V1().Services().Informer()
+	a.events = podevents.New(context.WithoutCancel(ctx), a.api, a.hostname)
+	a.status = status.NewPublisher(a.api, a.log)
+	a.tokens = tokens.New(a.api)
+	a.objects = objects.New(a.api, func(uid types.UID) {
+		a.volumes.Changed(uid)
+		a.workers.Wake(uid)
+	})
+	a.volumes = volumes.New(volumes.Config{
+		Root: a.rootDir, Objects: a.objects, Tokens: a.tokens, Allocatable: a.node.Allocatable, Log: a.log,
+		Failed: func(pod *corev1.Pod, volume string, err error) {
+			a.events.Event(pod, nil, true, "FailedMount", fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err))
+		},
+	})
+	a.probes = probes.New(probes.Config{
+		Executor: runtimeAdapter{a.cri}, Observed: a.metrics.ObserveProbe,
+		Changed: func(uid types.UID) { a.workers.Wake(uid) },
+		Unhealthy: func(pod *corev1.Pod, container *corev1.Container, reason, message string) {
+			a.events.Event(pod, container, true, reason, message)
+		},
+	})
+	a.workers = podworker.New(a.workersConfig(version.GetRuntimeName(), machine))
+	return nil
+}
+
+func (a *agent) nodeConfig(machine node.Machine) node.Config {
+	return node.Config{
+		Name: a.hostname, IPs: a.parsed.nodeIPs, Labels: a.labels, Taints: a.parsed.taints, Register: a.registerNode, ProviderID: a.providerID,
+		Port: int32(a.port), MaxPods: a.maxPods, RootDir: a.rootDir, Reserved: a.reserved, MaxImages: a.maxImages,
+		UpdateEvery: a.statusEvery, ReportEvery: a.reportEvery, LeaseFor: a.leaseFor,
+		Machine: machine, Client: a.api, Runtime: runtimeAdapter{a.cri}, PodCIDRs: a.setPodCIDRs, Log: a.log,
+	}
+}
+
+func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworker.Config {
+	host, err := os.Hostname()
+	if err != nil {
+		host = a.hostname
+	}
+	return podworker.Config{
+		Runtime: a.cri, RuntimeName: runtimeName,
+		Node: criconfig.Node{
+			Name: a.hostname, HostIPs: addressStrings(a.parsed.nodeIPs), Hostname: host, LogsDir: a.podLogs,
+			ClusterDNS: a.clusterDNS, ClusterDomain: a.clusterDomain, ResolvConf: a.resolvConf, Cgroups: a.cgroups,
+			MemoryCapacity: machine.Memory, Allocatable: a.node.Allocatable, SeccompRoot: filepath.Join(a.rootDir, "seccomp"), SeccompDefault: a.seccomp,
+			UnsafeSysctls: a.sysctls,
+		},
+		Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
+		Puller: &pulling.Puller{Service: runtimeAdapter{a.cri}, Secrets: a.objects, Event: a.events.Event},
+		Probes: a.probes, Status: a.status, Events: a.events, Observer: a.metrics,
+		Admit: admission.Node{
+			Name: a.hostname, Allocatable: a.node.Allocatable, UnsafeSysctls: a.sysctls,
+			Labels: func() map[string]string {
+				if object := a.node.Object(); object != nil {
+					return object.Labels
+				}
+				return nil
+			},
+		}.Admit,
+		Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
+	}
+}
+
+// setPodCIDRs configures the pod network, unless the operator has.
+func (a *agent) setPodCIDRs(_ context.Context, cidrs []netip.Prefix) error {
+	if a.runtime == nil || a.tools.cniConf != "" {
+		return nil
+	}
+	a.log.Info("Configuring the pod network", "cidrs", addressStrings(cidrs))
+	return network.WriteBridgeConfig(a.cniConf(), network.BridgeConfig{
+		Bridge: a.bridge, PodCIDRs: cidrs, DataDir: filepath.Join(a.rootDir, "cni-data"), MTU: a.mtu, IPMasq: a.masquerade,
+	})
+}
+
+// start runs everything in group.
+func (a *agent) start(ctx context.Context, group *errgroup.Group) {
+	health := a.healthChecks()
+	group.Go(func() error { return ended(ctx, a.serving().Serve(ctx, a.handler(health))) })
+	if a.health.port != 0 {
+		group.Go(func() error { return ended(ctx, a.serveHealth(ctx, health)) })
+	}
+	group.Go(func() error { return ended(ctx, a.node.Run(ctx)) })
+	group.Go(func() error { return ended(ctx, a.cri.Watch(ctx, a.workers, a.log)) })
+	a.factory.StartWithContext(ctx)
+	group.Go(func() error { return ended(ctx, a.feed(ctx)) })
+	rotator := &logs.Rotator{
+		Root: a.podLogs, Runtime: podLogs{runtimeAdapter{a.cri}, a.workers}, MaxSize: a.parsed.logMaxSize, MaxFiles: a.logMaxFiles,
+		Interval: a.logCheckEvery, Log: a.log,
+	}
+	group.Go(func() error { return ended(ctx, rotator.Run(ctx)) })
+	sweeper := &orphans{client: a.cri, workers: a.workers, volumes: a.volumes, cgroups: a.cgroups, log: a.log}
+	group.Go(func() error { return ended(ctx, sweeper.run(ctx, a.synced)) })
+}
+
+// feed hands pods to the workers, after what they need is known.
+func (a *agent) feed(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), a.services.HasSynced) {
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	forget := func(uid types.UID) {
+		a.tokens.Forget(uid)
+		a.metrics.ForgetPod(string(uid))
+	}
+	if a.manifests != "" {
+		files := &podsource.Files{Dir: a.manifests, Node: a.hostname, Update: a.workers.UpdateStatic, Remove: a.workers.Remove, Log: a.log}
+		group.Go(func() error { return ended(ctx, files.Run(ctx)) })
+	}
+	source := &podsource.API{
+		Client: a.api, Node: a.hostname, Sink: sink{a.workers, forget},
+		Synced: func(map[types.UID]struct{}) { close(a.synced) },
+	}
+	group.Go(func() error { return ended(ctx, source.Run(ctx)) })
+	return group.Wait()
+}
+
+func (a *agent) healthChecks() *component.Health {
+	health := component.NewHealth()
+	health.AddLive(component.Check{Name: "runtime", Probe: func(ctx context.Context) error {
+		_, err := runtimeAdapter{a.cri}.Version(ctx)
+		return err
+	}})
+	health.AddReady(component.Check{Name: "node-registered", Probe: func(context.Context) error {
+		if a.node.Object() == nil {
+			return errors.New("the node is not registered yet")
+		}
+		return nil
+	}})
+	return health
+}
+
+func (a *agent) serveHealth(ctx context.Context, health *component.Health) error {
+	listener, err := component.Listen(ctx, net.JoinHostPort(a.health.address, strconv.Itoa(a.health.port)))
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	health.Install(mux)
+	return component.Serve(ctx, listener, mux, nil)
+}
+
+func (a *agent) handler(health *component.Health) http.Handler {
+	mux := http.NewServeMux()
+	health.Install(mux)
+	return server.Handler(server.Config{
+		Gate: a.gate, Pods: a.workers, Runtime: a.cri.RuntimeServiceClient, LogsDir: a.podLogs, Stats: a.summarizer(), Health: mux,
+		Metrics: a.metricsHandlers(), Config: a.describe(), Log: a.log,
+	})
+}
+
+// close ends what was not started in a group. Containers go on.
+func (a *agent) close() {
+	if a.workers != nil {
+		a.workers.Close()
+	}
+	if a.probes != nil {
+		a.probes.Close()
+	}
+	if a.volumes != nil {
+		a.volumes.Close()
+	}
+	if a.objects != nil {
+		a.objects.Close()
+	}
+	if a.status != nil {
+		a.status.Close()
+	}
+	if a.events != nil {
+		a.events.Close()
+	}
+	if a.factory != nil {
+		a.factory.Shutdown()
+	}
+	if a.cri != nil {
+		_ = a.cri.Close()
+	}
+}

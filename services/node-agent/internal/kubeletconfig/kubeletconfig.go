@@ -1,0 +1,67 @@
+// Package kubeletconfig reads upstream's KubeletConfiguration files. What this
+// agent does not support is named and refused, never ignored.
+package kubeletconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// Load reads a file. The result has only what the file says; defaults are the
+// caller's.
+func Load(path string) (*kubeletv1beta1.KubeletConfiguration, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading kubelet configuration: %w", err)
+	}
+	config, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet configuration %s: %w", path, err)
+	}
+	return config, nil
+}
+
+// Parse reads YAML or JSON, strictly.
+func Parse(data []byte) (*kubeletv1beta1.KubeletConfiguration, error) {
+	config := &kubeletv1beta1.KubeletConfiguration{}
+	if err := yaml.UnmarshalStrict(data, config); err != nil {
+		return nil, err
+	}
+	if config.Kind != "KubeletConfiguration" || config.APIVersion != kubeletv1beta1.SchemeGroupVersion.String() {
+		return nil, fmt.Errorf("it is a %s of %s, not a KubeletConfiguration of %s", config.Kind, config.APIVersion, kubeletv1beta1.SchemeGroupVersion)
+	}
+	var fields map[string]json.RawMessage
+	if err := yaml.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	var errs []error
+	known := fieldRules()
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		rule, supported := known[name]
+		switch {
+		case !supported:
+			errs = append(errs, fmt.Errorf("the field %s is not supported", name))
+		case rule != nil:
+			if err := rule(config); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+	}
+	return config, errors.Join(errs...)
+}
+
+// only refuses all but some values of a field.
+func only(value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return fmt.Errorf("only %s is supported", strings.Join(allowed, " and "))
+}
