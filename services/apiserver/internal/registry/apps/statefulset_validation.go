@@ -39,10 +39,7 @@ func validateStatefulSet(obj *appsv1.StatefulSet) field.ErrorList {
 	}
 	errs = append(errs, validateSelector(spec.Selector, &spec.Template, path, "empty selector is invalid for statefulset")...)
 	errs = append(errs, validateAlwaysTemplate(&spec.Template, "StatefulSet", path.Child("template"))...)
-	if spec.RevisionHistoryLimit != nil {
-		errs = append(errs, nonNegative(*spec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
-	}
-	return errs
+	return errs // a negative revisionHistoryLimit is only warned of
 }
 
 func validateStatefulSetStrategy(strategy *appsv1.StatefulSetUpdateStrategy, path *field.Path) field.ErrorList {
@@ -123,15 +120,18 @@ func validateStatefulSetStatus(_ context.Context, obj, old *appsv1.StatefulSet) 
 }
 
 func warnOfStatefulSet(_ context.Context, obj, old *appsv1.StatefulSet) []string {
+	template, claims := &obj.Spec.Template, field.NewPath("spec", "volumeClaimTemplates")
 	var warnings []string
 	if old == nil {
-		warnings = append(warnings, warnOfName(obj.Name)...)
-		warnings = append(warnings, templateWarnings(&obj.Spec.Template, nil)...)
+		warnings = templateWarnings(template, nil)
 	} else {
-		warnings = append(warnings, templateWarnings(&obj.Spec.Template, &old.Spec.Template)...)
+		warnings = templateWarnings(template, &old.Spec.Template)
 	}
 	for i := range obj.Spec.VolumeClaimTemplates {
-		at := field.NewPath("spec", "volumeClaimTemplates").Index(i)
+		at := claims.Index(i)
+		if old != nil {
+			at = at.Child("Spec") // as upstream spells it
+		}
 		warnings = append(warnings, podspec.ClaimWarnings(&obj.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	if limit := obj.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {

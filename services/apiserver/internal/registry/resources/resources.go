@@ -12,6 +12,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/apps"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/autoscaling"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/batch"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/certificates"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/coordination"
@@ -83,6 +84,7 @@ func New(d Deps) []*registry.Resource {
 		apps.Deployments(),
 		apps.ReplicaSets(),
 		apps.StatefulSets(),
+		autoscaling.HorizontalPodAutoscalers(),
 		batch.CronJobs(),
 		batch.Jobs(),
 		certificates.CertificateSigningRequests(),
