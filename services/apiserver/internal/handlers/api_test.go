@@ -124,6 +124,7 @@ func TestRefusesBadRequestsAsUpstreamDoes(t *testing.T) {
 		{"invalid name", "POST", configMaps, `{"metadata":{"name":"A_b"}}`, nil, 422, metav1.StatusReasonInvalid, "metadata.name: Invalid value"},
 		{"name is a path", "POST", configMaps, `{"metadata":{"name":"../x"}}`, nil, 422, metav1.StatusReasonInvalid, ""},
 		{"other namespace", "POST", configMaps, `{"metadata":{"name":"x","namespace":"other"}}`, nil, 400, metav1.StatusReasonBadRequest, "the namespace of the provided object does not match the namespace sent on the request"},
+		{"version of a new object", "POST", configMaps, `{"metadata":{"name":"x","resourceVersion":"5"}}`, nil, 400, metav1.StatusReasonBadRequest, "resourceVersion should not be set on objects to be created"},
 		{"taken name", "POST", configMaps, `{"metadata":{"name":"there"}}`, nil, 409, metav1.StatusReasonAlreadyExists, `configmaps "there" already exists`},
 		{"oversized", "POST", configMaps, big, nil, 413, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728"},
 		{"deep nesting", "POST", configMaps, deep, nil, 400, metav1.StatusReasonBadRequest, ""},

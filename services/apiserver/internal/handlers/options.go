@@ -52,8 +52,8 @@ func decodeConnectOptions(values url.Values, into runtime.Object) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if err := decodeParameters(values, kinds[0].GroupVersion(), into); err != nil {
-		return err
+	if err := decodeFields(values, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
 	}
 	into.GetObjectKind().SetGroupVersionKind(kinds[0])
 	return nil

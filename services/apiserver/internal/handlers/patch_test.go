@@ -133,7 +133,7 @@ func TestApplyRefusesWhatItCannotMerge(t *testing.T) {
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: []":                              400,
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}":                       400,
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {managedFields: [{manager: x}]}": 400,
-		"apiVersion: v1\nkind: ConfigMap\nnonsense: 1":                               500, // upstream's code for a field that the schema does not have
+		"apiVersion: v1\nkind: ConfigMap\nnonsense: 1":                               400,
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {namespace: other}":              400,
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {uid: abc}":                      409,
 	} {
