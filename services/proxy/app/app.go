@@ -32,12 +32,18 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if o.Cleanup {
 		return errors.Join(iptables.Cleanup(ctx, command), routes.Cleanup(ctx))
 	}
-	clientset, _, err := o.Client.Clientset("proxy")
+	clientset, config, err := o.Client.Clientset("proxy")
 	if err != nil {
 		return err
 	}
 	metrics := newMetrics()
-	known, err := state.New(state.FromAPI(clientset))
+	sources := state.FromAPI(clientset)
+	disconnect, err := o.Bus.connect(clientset, config, &sources, metrics, log)
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	known, err := state.New(sources)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 // Options are the proxy's flags, under kube-proxy's names where it has them.
 type Options struct {
 	Client   client.Options
+	Bus      BusOptions
 	Config   string // a KubeProxyConfiguration file
 	NodeName string
 	Cleanup  bool
@@ -61,6 +62,7 @@ func New() *Options {
 // AddFlags registers the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Client.AddFlags(fs)
+	o.Bus.addFlags(fs)
 	fs.StringVar(&o.Config, "config", o.Config, "KubeProxyConfiguration file; flags on the command line win over it")
 	fs.StringVar(&o.NodeName, "hostname-override", o.NodeName, "name of the node; default the host name")
 	fs.BoolVar(&o.Cleanup, "cleanup", o.Cleanup, "remove the rules, routes and devices of the proxy and exit")

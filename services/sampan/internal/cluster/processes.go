@@ -92,6 +92,7 @@ func (l Layout) proxy(i int) Process {
 	node := NodeName(i)
 	return Process{Name: "proxy-" + node, Binary: l.Binary("proxy"), Log: l.Log("proxy-" + node), Namespace: NamespacePath(node), Args: []string{
 		"--kubeconfig=" + l.Kubeconfig("proxy-"+node),
+		"--bus-url=tls://" + net.JoinHostPort(HostAddress, strconv.Itoa(BusPort)),
 		"--hostname-override=" + node,
 		"--cluster-cidr=" + PodCIDR,
 		"--cluster-dns=" + ClusterDNS,
