@@ -2,7 +2,9 @@ package rest
 
 import (
 	"context"
+	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +24,17 @@ func (s *Store) Apply(ctx context.Context, target Target, w Write, patch *unstru
 		} else {
 			current = current.DeepCopyObject() // the merge may return it
 		}
-		return s.managers.apply(target.Subresource, current, patch.DeepCopy(), w.Manager, force)
+		obj, err := s.managers.apply(target.Subresource, current, patch.DeepCopy(), w.Manager, force)
+		return obj, applyError(err)
 	})
+}
+
+// applyError is a 400 for a configuration that does not fit the kind's schema,
+// which the merge reports as a plain error.
+func applyError(err error) error {
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewBadRequest(err.Error())
 }

@@ -24,6 +24,9 @@ func (s *Store) Create(ctx context.Context, namespace string, in runtime.Object,
 	if w.Options == nil {
 		w.Options = &metav1.CreateOptions{}
 	}
+	if version := obj.GetResourceVersion(); version != "" && version != "0" {
+		return Result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
 	wipeSystemFields(obj)
 	if err := s.matchNamespace(obj, namespace); err != nil {
 		return Result{}, err

@@ -79,7 +79,8 @@ func (c *Scaler) Update(ctx context.Context, namespace, name string, w Write, ch
 // Apply is server-side apply of a Scale.
 func (c *Scaler) Apply(ctx context.Context, namespace, name string, w Write, patch *unstructured.Unstructured, force bool) (*autoscalingv1.Scale, error) {
 	return c.run(ctx, namespace, name, w, func(_ context.Context, current *autoscalingv1.Scale) (runtime.Object, error) {
-		return c.store.managers.scale.Apply(current, patch.DeepCopy(), w.Manager, force)
+		obj, err := c.store.managers.scale.Apply(current, patch.DeepCopy(), w.Manager, force)
+		return obj, applyError(err)
 	})
 }
 
