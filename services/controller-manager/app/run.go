@@ -69,7 +69,7 @@ func handler(registry *prometheus.Registry, health *component.Health) http.Handl
 func (o *Options) lead(ctx context.Context, log *slog.Logger, root kubernetes.Interface, config *rest.Config) error {
 	events := controller.NewBroadcaster(ctx, root)
 	defer events.Shutdown()
-	env, err := o.shared(ctx, log, root, config, events)
+	env, err := o.shared(log, root, config, events)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (o *Options) lead(ctx context.Context, log *slog.Logger, root kubernetes.In
 
 // shared is what all controllers use: informers that watch as the controller
 // manager itself, without managed fields, which no controller reads.
-func (o *Options) shared(ctx context.Context, log *slog.Logger, root kubernetes.Interface, config *rest.Config, events controller.EventSink) (controller.Env, error) {
+func (o *Options) shared(log *slog.Logger, root kubernetes.Interface, config *rest.Config, events controller.EventSink) (controller.Env, error) {
 	meta, err := metadata.NewForConfig(rest.CopyConfig(config))
 	if err != nil {
 		return controller.Env{}, fmt.Errorf("making metadata client: %w", err)

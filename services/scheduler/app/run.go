@@ -39,7 +39,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	engine, err := o.assemble(ctx, api, registry, log)
+	engine, err := o.assemble(api, registry, log)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (e *engine) lead(ctx context.Context) error {
 	return nil
 }
 
-func (o *Options) assemble(ctx context.Context, api kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*engine, error) {
+func (o *Options) assemble(api kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*engine, error) {
 	e := &engine{
 		informers: informers.NewSharedInformerFactoryWithOptions(api, 0, informers.WithTransform(trim)),
 		events:    events.NewBroadcaster(&events.EventSinkImpl{Interface: api.EventsV1()}),
@@ -116,7 +116,9 @@ func (o *Options) assemble(ctx context.Context, api kubernetes.Interface, regist
 	core := e.informers.Core().V1()
 	services, sets := core.Services(), e.informers.Apps().V1().ReplicaSets()
 	budgets := e.informers.Policy().V1().PodDisruptionBudgets()
+	held := scheduler.NewWaiting()
 	handle := framework.Handle{
+		Waiting:   held,
 		Binder:    e.reporter,
 		Evictor:   report.Evictor{Reporter: e.reporter, PodDisruptionBudgets: budgets.Lister()},
 		Workloads: feed.Workloads{Services: services.Lister(), ReplicaSets: sets.Lister()},
@@ -132,7 +134,7 @@ func (o *Options) assemble(ctx context.Context, api kubernetes.Interface, regist
 	scheduler.RegisterDepths(registry, waiting, known)
 	nominees := scheduler.NewNominees()
 	e.scheduler = scheduler.New(scheduler.Config{
-		Profiles: profiles, Cache: known, Queue: waiting, Nominees: nominees, Pods: podReader{core.Pods().Lister()},
+		Profiles: profiles, Cache: known, Queue: waiting, Nominees: nominees, Waiting: held, Pods: podReader{core.Pods().Lister()},
 		Reporter: e.reporter, Metrics: metrics, Log: log,
 	})
 	source := &feed.Feed{

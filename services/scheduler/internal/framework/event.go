@@ -44,8 +44,8 @@ type Event struct {
 	Label    string // upstream's name of the event, for metrics
 }
 
-// The node and pod before and after a change. Those that an event is not about are
-// nil.
+// Change is an event with the node or pod that it is about, before and after. What
+// it is not about is nil.
 type Change struct {
 	Event
 	OldNode, NewNode *corev1.Node

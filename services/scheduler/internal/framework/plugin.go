@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/sampan-io/sampan/services/scheduler/internal/cluster"
@@ -179,8 +180,17 @@ type Handle struct {
 	Evictor Evictor
 	// Workloads knows which pods belong together.
 	Workloads Workloads
+	// Waiting decides on pods that a Permit plugin holds.
+	Waiting Waiting
 	// Filterer runs the filters of the profile, for what-ifs.
 	Filterer Filterer
+}
+
+// Waiting is the pods that a Permit plugin answered Wait for.
+type Waiting interface {
+	// Allow lets a pod go on, Reject refuses it; false when it does not wait.
+	Allow(uid types.UID) bool
+	Reject(uid types.UID, plugin, reason string) bool
 }
 
 // Binder binds pods to nodes.

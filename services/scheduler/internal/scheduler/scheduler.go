@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/sampan-io/sampan/services/scheduler/internal/algorithm"
@@ -42,6 +42,7 @@ type Config struct {
 	Cache    *cache.Cache
 	Queue    *queue.Queue
 	Nominees *Nominees
+	Waiting  *Waiting
 	Pods     Pods
 	Reporter Reporter
 	Metrics  *Metrics
@@ -57,13 +58,11 @@ type Scheduler struct {
 	// cycle guards snapshot and algorithm: scheduling and explaining take turns.
 	cycle    sync.Mutex
 	snapshot *cluster.Snapshot
-
-	waiting waitingPods
 }
 
 // New has scheduled nothing yet.
 func New(config Config) *Scheduler {
-	s := &Scheduler{Config: config, snapshot: cluster.NewSnapshot(), waiting: waitingPods{pods: map[types.UID]*waitingPod{}}}
+	s := &Scheduler{Config: config, snapshot: cluster.NewSnapshot()}
 	s.algorithm = algorithm.Algorithm{Pick: rand.IntN, Nominated: config.Nominees.On}
 	return s
 }
@@ -107,12 +106,12 @@ func (s *Scheduler) schedule(ctx context.Context, queued *framework.QueuedPod) {
 	decision, err := s.decide(ctx, profile, state, queued)
 	s.Metrics.algorithm(time.Since(begun))
 	if err != nil {
-		s.failed(ctx, profile, state, queued, decision, err, begun)
+		s.failed(ctx, profile, state, queued, err, begun)
 		return
 	}
 	placed, err := s.place(ctx, profile, state, queued, decision.Node)
 	if err != nil {
-		s.failed(ctx, profile, state, queued, decision, err, begun)
+		s.failed(ctx, profile, state, queued, err, begun)
 		return
 	}
 	s.bindings.Go(func() { s.bind(ctx, profile, state, queued, placed, decision.Node, begun) })
@@ -152,7 +151,7 @@ func (s *Scheduler) place(ctx context.Context, profile *framework.Profile, state
 	switch status.CodeOf() {
 	case framework.Success:
 	case framework.Wait:
-		s.waiting.add(object.UID, timeout)
+		s.Waiting.add(object.UID, timeout)
 	default:
 		return nil, undo(status)
 	}
@@ -166,7 +165,7 @@ func (r *refusal) Error() string { return r.status.Message() }
 
 // failed puts a pod back and tells why. For a pod that fits no node it first tries
 // to make room.
-func (s *Scheduler) failed(ctx context.Context, profile *framework.Profile, state *framework.CycleState, queued *framework.QueuedPod, decision algorithm.Decision, err error, begun time.Time) {
+func (s *Scheduler) failed(ctx context.Context, profile *framework.Profile, state *framework.CycleState, queued *framework.QueuedPod, err error, begun time.Time) {
 	if ctx.Err() != nil {
 		s.Queue.Refused(queued, nil)
 		return
@@ -180,7 +179,7 @@ func (s *Scheduler) failed(ctx context.Context, profile *framework.Profile, stat
 			by = sets.New("NodeName")
 		}
 		nominated = s.makeRoom(ctx, profile, state, queued, fit)
-	} else if refused, ok := err.(*refusal); ok {
+	} else if refused := (*refusal)(nil); errors.As(err, &refused) {
 		reason, result = corev1.PodReasonUnschedulable, resultUnschedulable
 		by = sets.New(refused.status.Plugin)
 	}
@@ -219,7 +218,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, profile *framework.Profile, st
 
 // bind finishes what schedule began, in the background.
 func (s *Scheduler) bind(ctx context.Context, profile *framework.Profile, state *framework.CycleState, queued *framework.QueuedPod, pod *cluster.Pod, node string, begun time.Time) {
-	status := s.waiting.wait(ctx, pod.Object.UID)
+	status := s.Waiting.wait(ctx, pod.Object.UID)
 	if status.OK() {
 		status = profile.RunPreBind(ctx, state, pod, node)
 	}
@@ -249,5 +248,5 @@ func (s *Scheduler) bindFailed(ctx context.Context, profile *framework.Profile, 
 	if status.Rejected() {
 		err = &refusal{status}
 	}
-	s.failed(ctx, profile, state, queued, algorithm.Decision{}, err, begun)
+	s.failed(ctx, profile, state, queued, err, begun)
 }

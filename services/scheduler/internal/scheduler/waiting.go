@@ -10,25 +10,36 @@ import (
 	"github.com/sampan-io/sampan/services/scheduler/internal/framework"
 )
 
-// waitingPods are pods that a Permit plugin holds before binding.
-type waitingPods struct {
+// Waiting is the pods that a Permit plugin holds before binding. It is safe for
+// concurrent use.
+type Waiting struct {
 	mu   sync.Mutex
 	pods map[types.UID]*waitingPod
 }
+
+// NewWaiting has none.
+func NewWaiting() *Waiting { return &Waiting{pods: map[types.UID]*waitingPod{}} }
 
 type waitingPod struct {
 	timeout time.Duration
 	verdict chan *framework.Status
 }
 
-func (w *waitingPods) add(uid types.UID, timeout time.Duration) {
+func (w *Waiting) add(uid types.UID, timeout time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pods[uid] = &waitingPod{timeout: timeout, verdict: make(chan *framework.Status, 1)}
 }
 
-// decide allows (nil) or refuses a pod that waits; false when it does not.
-func (w *waitingPods) decide(uid types.UID, verdict *framework.Status) bool {
+// Allow lets a pod that waits go on; false when it does not wait.
+func (w *Waiting) Allow(uid types.UID) bool { return w.decide(uid, nil) }
+
+// Reject refuses a pod that waits for the reason given; false when it does not wait.
+func (w *Waiting) Reject(uid types.UID, plugin, reason string) bool {
+	return w.decide(uid, framework.NewStatus(framework.Unschedulable, reason).Named(plugin))
+}
+
+func (w *Waiting) decide(uid types.UID, verdict *framework.Status) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	pod := w.pods[uid]
@@ -41,7 +52,7 @@ func (w *waitingPods) decide(uid types.UID, verdict *framework.Status) bool {
 }
 
 // wait blocks while the pod is held, if it is.
-func (w *waitingPods) wait(ctx context.Context, uid types.UID) *framework.Status {
+func (w *Waiting) wait(ctx context.Context, uid types.UID) *framework.Status {
 	w.mu.Lock()
 	pod := w.pods[uid]
 	w.mu.Unlock()

@@ -1,5 +1,7 @@
 // Package endpoints keeps the core/v1 Endpoints of each Service, which older
 // clients read instead of EndpointSlices.
+//
+//nolint:staticcheck // Endpoints are deprecated, and older clients still read them
 package endpoints
 
 import (

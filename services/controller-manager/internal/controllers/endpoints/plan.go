@@ -1,3 +1,4 @@
+//nolint:staticcheck // Endpoints are deprecated, and older clients still read them
 package endpoints
 
 import (
@@ -70,7 +71,7 @@ func subsets(service *corev1.Service, behind []*corev1.Pod) []corev1.EndpointSub
 			continue
 		}
 		ports := endpoint.Ports(pod, service)
-		if len(ports) == 0 && !(endpoint.Headless(service) && len(service.Spec.Ports) == 0) {
+		if len(ports) == 0 && (!endpoint.Headless(service) || len(service.Spec.Ports) > 0) {
 			continue
 		}
 		key := endpoint.PortsKey(ports)

@@ -97,25 +97,9 @@ func (g *graph) set(next *node) []types.UID {
 	g.nodes[next.uid] = next
 	var look []types.UID
 	if old != nil {
-		for _, ref := range old.owners {
-			if next.owner(ref.UID) == nil {
-				g.unlink(ref.UID, next.uid)
-			}
-			// Not blocking any more, or not its own: the owner may go on.
-			if owner := g.nodes[ref.UID]; owner != nil && owner.foreground && old.blocks(ref.UID) && !next.blocks(ref.UID) {
-				look = append(look, ref.UID)
-			}
-		}
+		look = g.unlinked(old, next)
 	}
-	for _, ref := range next.owners {
-		if g.dependents[ref.UID] == nil {
-			g.dependents[ref.UID] = map[types.UID]struct{}{}
-		}
-		g.dependents[ref.UID][next.uid] = struct{}{}
-		if owner := g.nodes[ref.UID]; (old == nil || old.owner(ref.UID) == nil) && (owner == nil || !owner.is(&ref, next.namespace) || owner.foreground) {
-			look = append(look, next.uid)
-		}
-	}
+	look = append(look, g.linked(old, next)...)
 	if next.foreground && (old == nil || !old.foreground) {
 		look = append(look, next.uid)
 		for uid := range g.dependents[next.uid] {
@@ -124,6 +108,38 @@ func (g *graph) set(next *node) []types.UID {
 	}
 	if next.orphaning && (old == nil || !old.orphaning) {
 		look = append(look, next.uid)
+	}
+	return look
+}
+
+// unlinked takes out the owners that an object names no more. It returns those that
+// waited for it and need not any longer. Caller must hold mu.
+func (g *graph) unlinked(old, next *node) (look []types.UID) {
+	for _, ref := range old.owners {
+		if next.owner(ref.UID) == nil {
+			g.unlink(ref.UID, next.uid)
+		}
+		if owner := g.nodes[ref.UID]; owner != nil && owner.foreground && old.blocks(ref.UID) && !next.blocks(ref.UID) {
+			look = append(look, ref.UID)
+		}
+	}
+	return look
+}
+
+// linked puts in the owners that an object names. It returns the object when a new
+// one of them may not hold it. Caller must hold mu.
+func (g *graph) linked(old, next *node) (look []types.UID) {
+	for _, ref := range next.owners {
+		if g.dependents[ref.UID] == nil {
+			g.dependents[ref.UID] = map[types.UID]struct{}{}
+		}
+		g.dependents[ref.UID][next.uid] = struct{}{}
+		if old != nil && old.owner(ref.UID) != nil {
+			continue
+		}
+		if owner := g.nodes[ref.UID]; owner == nil || !owner.is(&ref, next.namespace) || owner.foreground {
+			look = append(look, next.uid)
+		}
 	}
 	return look
 }

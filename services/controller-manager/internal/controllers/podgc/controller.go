@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -146,10 +147,7 @@ func decide(all []*corev1.Pod, nodes []*corev1.Node, missing map[string]time.Tim
 			removals = append(removals, removal{pod: pod, fail: true, reason: unscheduled})
 		case pod.Spec.NodeName != "" && node == nil:
 			named[pod.Spec.NodeName] = true
-			if _, known := missing[pod.Spec.NodeName]; !known {
-				missing[pod.Spec.NodeName] = now
-			}
-			if now.Sub(missing[pod.Spec.NodeName]) >= quarantine {
+			if goneFor(missing, pod.Spec.NodeName, now) >= quarantine {
 				removals = append(removals, removal{pod: pod, fail: true, reason: nodeGone})
 			}
 		case node != nil && pod.DeletionTimestamp != nil && outOfService(node):
@@ -158,12 +156,16 @@ func decide(all []*corev1.Pod, nodes []*corev1.Node, missing map[string]time.Tim
 			ended = append(ended, pod)
 		}
 	}
-	for name := range missing {
-		if !named[name] {
-			delete(missing, name)
-		}
-	}
+	maps.DeleteFunc(missing, func(name string, _ time.Time) bool { return !named[name] })
 	return append(removals, oldest(ended, threshold)...)
+}
+
+// goneFor is how long a node has been missing, from when that was first seen.
+func goneFor(missing map[string]time.Time, node string, now time.Time) time.Duration {
+	if _, known := missing[node]; !known {
+		missing[node] = now
+	}
+	return now.Sub(missing[node])
 }
 
 func outOfService(node *corev1.Node) bool {
