@@ -43,7 +43,7 @@ answers "a rolling update" update
 answers "scaling to 2" scale 2
 bin/demo fetch "http://$ip/"
 
-pod=$(kubectl get pods -l app=web -o name | head -n 1)
+pod=pod/$(kubectl get pods -l app=web -o jsonpath="{.items[0].metadata.name}")
 show kubectl delete "$pod" --wait=false
 show kubectl rollout status deployment/web --timeout=60s
 show kubectl get pods -l app=web

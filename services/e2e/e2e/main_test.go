@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,11 +50,17 @@ func run(m *testing.M) int {
 
 // leftovers names what a cluster must not leave behind.
 func leftovers() string {
-	script := `ip -o link show | grep -E 'sampan' ; ip netns list | grep sampan; grep -E 'sampan-test-|/run/sampan' /proc/self/mountinfo; ` +
-		`iptables-save 2>/dev/null | grep -E 'SAMPAN'; ls -d /sys/fs/cgroup/*/sampan /sys/fs/cgroup/sampan 2>/dev/null; ` +
-		`pgrep -af 'bin/(apiserver|scheduler|controller-manager|node-agent|proxy) |conmon'; true`
+	script := `ip -o link show | grep -E 'sampan'; ip netns list | grep sampan-node; grep -E '` + cluster.Dir + `|/run/sampan/' /proc/self/mountinfo; ` +
+		`iptables-save 2>/dev/null | grep -E 'SAMPAN-(NODES|FORWARD)'; ls -d /sys/fs/cgroup/*/sampan /sys/fs/cgroup/sampan 2>/dev/null; true`
 	out, _ := exec.Command("sh", "-c", script).CombinedOutput()
-	return string(out)
+	left := string(out)
+	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range commands {
+		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), cluster.Dir) {
+			left += strings.ReplaceAll(string(text), "\x00", " ") + "\n"
+		}
+	}
+	return left
 }
 
 // newNamespace makes a namespace of the test's own and deletes it at its end.
