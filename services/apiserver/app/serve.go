@@ -13,10 +13,11 @@ import (
 
 // serve brings the server up over an open store and serves until ctx ends.
 func (s *server) serve(ctx, life context.Context, store storage.Interface) error {
-	caches, _, err := startCaches(life, store, s.resources)
+	caches, list, err := startCaches(life, store, s.resources)
 	if err != nil {
 		return err
 	}
+	s.caches = list
 	s.engine = rest.New(rest.Config{Resources: s.resources, Caches: caches, Admission: s.security.admission})
 	s.running.Go(s.engine.Warm)
 	if err := s.security.start(life, s.config, s.engine); err != nil {

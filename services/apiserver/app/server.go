@@ -26,6 +26,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
 	"github.com/sampan-io/sampan/services/apiserver/internal/streaming"
 	"github.com/sampan-io/sampan/services/apiserver/internal/tokens"
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 	"github.com/sampan-io/sampan/services/internal/component"
 )
 
@@ -37,6 +38,7 @@ type server struct {
 	security  *security
 	engine    *rest.Engine
 	resources []*registry.Resource
+	caches    []*watch.Cache
 	health    *component.Health
 	streams   *streaming.Connections
 
@@ -128,6 +130,7 @@ func (s *server) served() map[schema.GroupVersionResource]map[string]bool {
 // handler is what serves requests, and what closes the watches among them.
 func (s *server) handler() (handler http.Handler, closeWatches func(), err error) {
 	metrics := component.NewMetrics()
+	metrics.MustRegister(newCacheMetrics(s.caches))
 	metrics.MustRegister(s.busMetrics...)
 	if s.security.certificates != nil {
 		metrics.MustRegister(s.security.certificates.Metrics())

@@ -1,0 +1,45 @@
+package app
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
+)
+
+// cacheMetrics reads the caches' own counts when it is asked.
+type cacheMetrics struct {
+	caches                   []*watch.Cache
+	objects, size, delivered *prometheus.Desc
+	revision                 *prometheus.Desc
+}
+
+func newCacheMetrics(caches []*watch.Cache) *cacheMetrics {
+	describe := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"resource"}, nil)
+	}
+	return &cacheMetrics{
+		caches:    caches,
+		objects:   describe("apiserver_storage_objects", "Objects that are stored."),
+		size:      describe("apiserver_watch_cache_object_bytes", "Bytes of the stored forms of a cache's objects."),
+		delivered: describe("apiserver_watch_cache_events_received_total", "Events that a cache has taken since the start."),
+		revision:  describe("apiserver_watch_cache_resource_version", "Newest version that a cache has taken."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *cacheMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.objects, m.size, m.delivered, m.revision} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *cacheMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, cache := range m.caches {
+		stats, resource := cache.Stats(), cache.Resource()
+		out <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, float64(stats.Objects), resource)
+		out <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(stats.Bytes), resource)
+		out <- prometheus.MustNewConstMetric(m.delivered, prometheus.CounterValue, float64(stats.Events), resource)
+		out <- prometheus.MustNewConstMetric(m.revision, prometheus.GaugeValue, float64(cache.Revision()), resource)
+	}
+}
