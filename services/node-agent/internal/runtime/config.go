@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/network"
@@ -22,9 +24,12 @@ type Config struct {
 	// Socket is the path of the unix socket that Run serves the CRI on; empty for none.
 	Socket string
 
-	Runc   string // path of the runc binary
-	Conmon string // path of the conmon binary, 2.1 or later
-	Pause  string // path of a static program that reaps and waits, for shared PID namespaces; empty: those are refused
+	Runc string // path of the runc binary
+	// Handlers are further OCI runtimes with runc's command line, such as crun, by the
+	// name that a RuntimeClass gives; the value is the binary's path.
+	Handlers map[string]string
+	Conmon   string // path of the conmon binary, 2.1 or later
+	Pause    string // path of a static program that reaps and waits, for shared PID namespaces; empty: those are refused
 
 	Network network.Config
 	// CgroupParent is the control group of pods whose sandbox names none; default
@@ -53,7 +58,7 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("directory %q is not absolute", path)
 		}
 	}
-	for _, tool := range []string{c.Runc, c.Conmon} {
+	for _, tool := range slices.Concat([]string{c.Runc, c.Conmon}, slices.Collect(maps.Values(c.Handlers))) {
 		if info, err := os.Stat(tool); err != nil || info.Mode()&0o111 == 0 {
 			return c, fmt.Errorf("%q is not a program", tool)
 		}
@@ -77,10 +82,13 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // layout of the directories
-func (c Config) imageRoot() string             { return filepath.Join(c.Root, "images") }
-func (c Config) sandboxRecords() string        { return filepath.Join(c.Root, "sandboxes") }
-func (c Config) containerRecords() string      { return filepath.Join(c.Root, "containers") }
-func (c Config) writable(id string) string     { return filepath.Join(c.Root, "writable", id) }
+func (c Config) imageRoot() string         { return filepath.Join(c.Root, "images") }
+func (c Config) sandboxRecords() string    { return filepath.Join(c.Root, "sandboxes") }
+func (c Config) containerRecords() string  { return filepath.Join(c.Root, "containers") }
+func (c Config) writable(id string) string { return filepath.Join(c.Root, "writable", id) }
+func (c Config) handlerRoot(name string) string {
+	return filepath.Join(c.Run, "handlers", name)
+}
 func (c Config) runcRoot() string              { return filepath.Join(c.Run, "runc") }
 func (c Config) exitDir() string               { return filepath.Join(c.Run, "exits") }
 func (c Config) execDir() string               { return filepath.Join(c.Run, "exec") }

@@ -57,7 +57,7 @@ func (s *Server) CreateContainer(ctx context.Context, req *runtimeapi.CreateCont
 func (s *Server) newContainerRecord(sb *sandboxRecord, config *runtimeapi.ContainerConfig, image *images.Image) *containerRecord {
 	record := &containerRecord{
 		ID: newID(), SandboxID: sb.ID, Phase: creating, BootID: s.bootID, CreatedAt: time.Now().UnixNano(),
-		ImageID: image.ID, ImageRef: imageRef(image), StopSignal: image.Config.StopSignal, Config: config,
+		Handler: sb.Handler, ImageID: image.ID, ImageRef: imageRef(image), StopSignal: image.Config.StopSignal, Config: config,
 	}
 	if signal := config.GetStopSignal(); signal != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		record.StopSignal = signal.String()
@@ -127,7 +127,12 @@ func (s *Server) makeContainer(ctx context.Context, sb *sandboxRecord, record *c
 
 func (s *Server) startMonitor(ctx context.Context, record *containerRecord) error {
 	config := record.Config
-	proc, init, err := s.conmon.Create(ctx, monitor.Container{
+	conmon := s.conmon
+	conmon.Runc = s.runcOf(record.Handler)
+	if err := os.MkdirAll(conmon.Runc.Root, 0o700); err != nil {
+		return err
+	}
+	proc, init, err := conmon.Create(ctx, monitor.Container{
 		ID: record.ID, Bundle: s.cfg.bundle(record.ID), LogPath: record.LogPath,
 		Terminal: config.GetTty(), Stdin: config.GetStdin(), StdinOnce: config.GetStdinOnce(),
 	}, func(proc monitor.Process) {

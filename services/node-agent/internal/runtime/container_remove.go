@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/monitor"
 	"github.com/sampan-io/sampan/services/node-agent/internal/overlay"
+	"github.com/sampan-io/sampan/services/node-agent/internal/runc"
 )
 
 // RemoveContainer removes the container, and kills it first if it runs. It may be
@@ -55,7 +56,7 @@ func (s *Server) removeContainer(ctx context.Context, c *container) error {
 // clearContainer removes what a container that does not run has left, the record
 // last, so that a cut-off removal is taken up at the next start.
 func (s *Server) clearContainer(ctx context.Context, record *containerRecord) error {
-	if err := s.deleteRunc(ctx, record.ID); err != nil {
+	if err := deleteRunc(ctx, s.runcOf(record.Handler), record.ID); err != nil {
 		return err
 	}
 	if err := s.clearCgroup(record.Cgroup); err != nil {
@@ -76,14 +77,14 @@ func (s *Server) clearContainer(ctx context.Context, record *containerRecord) er
 }
 
 // deleteRunc removes runc's state of the container, gently if nothing of it runs.
-func (s *Server) deleteRunc(ctx context.Context, id string) error {
-	if _, err := os.Stat(s.runc.StateDir(id)); errors.Is(err, os.ErrNotExist) {
+func deleteRunc(ctx context.Context, oci runc.Runc, id string) error {
+	if _, err := os.Stat(oci.StateDir(id)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if s.runc.Delete(ctx, id) == nil {
+	if oci.Delete(ctx, id) == nil {
 		return nil
 	}
-	return s.runc.Kill(ctx, id)
+	return oci.Kill(ctx, id)
 }
 
 // clearCgroup kills and removes the group. A damaged record does not know its own;
@@ -140,6 +141,13 @@ func (s *Server) undoContainer(record *containerRecord) error {
 	// Runc's own processes die with their parent, which takes the kernel a moment.
 	if err := s.clearCgroup(record.Cgroup); err != nil {
 		return err
+	}
+	if record.Config == nil { // a damaged record does not know its handler either
+		for handler := range s.cfg.Handlers {
+			if err := deleteRunc(ctx, s.runcOf(handler), record.ID); err != nil {
+				return err
+			}
+		}
 	}
 	return s.clearContainer(ctx, record)
 }

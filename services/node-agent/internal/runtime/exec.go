@@ -120,12 +120,13 @@ func (s *Server) newExec(c *container, command []string, tty bool) (*execProcess
 	if err != nil {
 		return nil, err
 	}
-	args := s.runc.Args("--log", filepath.Join(dir, "log"), "exec", "--pid-file", filepath.Join(dir, "pid"))
+	oci := s.runcOf(c.get().Handler)
+	args := oci.Args("--log", filepath.Join(dir, "log"), "exec", "--pid-file", filepath.Join(dir, "pid"))
 	if tty {
 		args = append(args, "--tty", "--env", "TERM=xterm")
 	}
 	args = append(args, c.id)
-	return &execProcess{cmd: exec.Command(s.runc.Path, append(args, command...)...), dir: dir}, nil
+	return &execProcess{cmd: exec.Command(oci.Path, append(args, command...)...), dir: dir}, nil
 }
 
 func (p *execProcess) close() { os.RemoveAll(p.dir) }

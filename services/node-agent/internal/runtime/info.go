@@ -25,9 +25,13 @@ func (s *Server) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runt
 	if err := s.network.Status(); err != nil {
 		network.Status, network.Reason, network.Message = false, "NetworkPluginNotReady", err.Error()
 	}
+	handlers := []*runtimeapi.RuntimeHandler{handler(""), handler(defaultHandler)}
+	for name := range s.cfg.Handlers {
+		handlers = append(handlers, handler(name))
+	}
 	resp := &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, network}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{handler(""), handler("runc")},
+		RuntimeHandlers: handlers,
 		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
 	if req.GetVerbose() {

@@ -1,6 +1,8 @@
 package runtime_test
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -84,6 +86,35 @@ func TestStopContainerKillsOneThatDoesNotListen(t *testing.T) {
 	}
 	if status := c.status(); status.GetExitCode() != 137 {
 		t.Errorf("exit code %d", status.GetExitCode())
+	}
+}
+
+func TestRuntimeClassHandlerIsUsed(t *testing.T) {
+	n := &node{t: t, cfg: newConfig(t)}
+	n.cfg.Handlers = map[string]string{"other": n.cfg.Runc}
+	n.start()
+	t.Cleanup(n.destroy)
+	if _, err := n.Images().Import(t.Context(), testArchive(t)); err != nil {
+		t.Fatal(err)
+	}
+	config := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "x", Namespace: "default", Uid: "x"}}
+	if _, err := n.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "missing"}); err == nil {
+		t.Error("an unknown handler was accepted")
+	}
+	resp, err := n.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{n: n, id: resp.GetPodSandboxId(), config: config}
+	c := p.run([]string{"forever"})
+	if _, err := os.Stat(filepath.Join(n.cfg.Run, "handlers", "other", c.id)); err != nil {
+		t.Error(err)
+	}
+	c.mustExec("/tool", "echo")
+	n.stop()
+	n.start()
+	if _, err := n.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.id}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -88,6 +88,7 @@ type containerRecord struct {
 	StopSignal string                      `json:"stopSignal,omitempty"`
 	LogPath    string                      `json:"logPath,omitempty"`
 	Cgroup     string                      `json:"cgroup"`
+	Handler    string                      `json:"handler,omitempty"`
 	OwnPIDs    bool                        `json:"ownPIDs"` // its init is process 1 of a namespace, and takes all with it
 	UID        int64                       `json:"uid"`
 	GID        int64                       `json:"gid"`

@@ -98,5 +98,5 @@ func (s *Server) stopPause(ctx context.Context, record *sandboxRecord) error {
 	if err := record.Pause.Wait(ctx); err != nil {
 		return err
 	}
-	return s.deleteRunc(ctx, record.ID)
+	return deleteRunc(ctx, s.runc, record.ID)
 }

@@ -116,7 +116,7 @@ func (s *Server) adopt(record *containerRecord) error {
 			return err
 		}
 	}
-	if record.Phase == running && s.runc.Created(record.ID) {
+	if record.Phase == running && s.runcOf(record.Handler).Created(record.ID) {
 		// The start was cut off before runc let the process go.
 		record.Phase, record.StartedAt = created, 0
 	}

@@ -29,7 +29,7 @@ func newID() string {
 // listed as not ready, and can be stopped and removed.
 func (s *Server) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	config := req.GetConfig()
-	if err := validateSandbox(config, req.GetRuntimeHandler()); err != nil {
+	if err := s.validateSandbox(config, req.GetRuntimeHandler()); err != nil {
 		return nil, err
 	}
 	record := &sandboxRecord{
@@ -45,12 +45,12 @@ func (s *Server) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandbo
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: record.ID}, nil
 }
 
-func validateSandbox(config *runtimeapi.PodSandboxConfig, handler string) error {
+func (s *Server) validateSandbox(config *runtimeapi.PodSandboxConfig, handler string) error {
 	m := config.GetMetadata()
 	if m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
 		return fmt.Errorf("%w: sandbox metadata needs name, namespace and uid", errInvalid)
 	}
-	if handler != "" && handler != "runc" {
+	if _, known := s.cfg.Handlers[handler]; !known && handler != "" && handler != defaultHandler {
 		return fmt.Errorf("%w: no runtime handler %q is configured", errInvalid, handler)
 	}
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()

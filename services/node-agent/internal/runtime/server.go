@@ -137,6 +137,18 @@ func (s *Server) open() error {
 	return s.openStreams()
 }
 
+// defaultHandler is runc, by its own name and by none.
+const defaultHandler = "runc"
+
+// runcOf is the OCI runtime of a handler. State directories are apart, since each
+// runtime keeps state in a form of its own.
+func (s *Server) runcOf(handler string) runc.Runc {
+	if path, ok := s.cfg.Handlers[handler]; ok {
+		return runc.Runc{Path: path, Root: s.cfg.handlerRoot(handler)}
+	}
+	return s.runc
+}
+
 // Images is the image store, for those in the same process.
 func (s *Server) Images() *images.Store { return s.images }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -22,6 +23,7 @@ func (s *Server) PodSandboxStatus(_ context.Context, req *runtimeapi.PodSandboxS
 	resp := &runtimeapi.PodSandboxStatusResponse{
 		Status:             sandboxStatus(sb.get()),
 		ContainersStatuses: s.containerStatuses(sb.id),
+		Timestamp:          time.Now().UnixNano(),
 	}
 	if req.GetVerbose() {
 		if resp.Info, err = verbose(sb.get()); err != nil {

@@ -35,7 +35,7 @@ func (s *Server) UpdateContainerResources(ctx context.Context, req *runtimeapi.U
 	if err != nil {
 		return nil, err
 	}
-	if err := s.runc.Update(ctx, c.id, resources); err != nil {
+	if err := s.runcOf(c.get().Handler).Update(ctx, c.id, resources); err != nil {
 		return nil, fmt.Errorf("updating container %s: %w", c.id, err)
 	}
 	err = s.change(c, func(r *containerRecord) bool {
