@@ -33,6 +33,9 @@ func (c *command) await(ctx context.Context, layout cluster.Layout, config clust
 	if err != nil {
 		return err
 	}
+	if err := awaitSupervisor(ctx, layout, config); err != nil {
+		return err
+	}
 	if err := c.awaitServer(ctx, layout, client); err != nil {
 		return err
 	}
@@ -61,6 +64,21 @@ func adminClient(layout cluster.Layout) (kubernetes.Interface, error) {
 	// The default handler prints the server's warnings to this command's output.
 	config.WarningHandler = rest.NoWarnings{}
 	return kubernetes.NewForConfig(config)
+}
+
+// awaitSupervisor waits until the supervisor has told of every service.
+func awaitSupervisor(ctx context.Context, layout cluster.Layout, config cluster.Config) error {
+	for {
+		all, err := supervisor.ReadStatus(layout)
+		if err == nil && len(all) == len(layout.Processes(config)) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the supervisor does not run; its log is %s:\n%s", layout.Log("supervisor"), tail(layout.Log("supervisor")))
+		case <-time.After(probePause):
+		}
+	}
 }
 
 func (c *command) awaitServer(ctx context.Context, layout cluster.Layout, client kubernetes.Interface) error {
