@@ -22,8 +22,9 @@ func (l *logger) Fatalf(format string, v ...any) {
 }
 
 func (l *logger) Errorf(format string, v ...any) {
-	// Mostly of connections: refused tokens, broken TLS.
-	l.log.Info("Bus reports a problem", "problem", fmt.Sprintf(format, v...))
+	// Of connections: refused tokens, broken TLS, subjects that are not theirs. A
+	// listener can cause as many as it likes.
+	l.log.Debug("Bus reports a problem", "problem", fmt.Sprintf(format, v...))
 }
 
 func (l *logger) Warnf(format string, v ...any) {
