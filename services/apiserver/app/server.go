@@ -56,7 +56,7 @@ func (c *config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() // no-op once it has served
+	defer func() { _ = listener.Close() }() // it is closed already when it has served
 	s := &server{config: c, listener: listener, health: component.NewHealth(),
 		ready: make(chan struct{})}
 	if err := s.prepare(); err != nil {

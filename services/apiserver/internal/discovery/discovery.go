@@ -73,7 +73,7 @@ func grouped(resources []*registry.Resource) []group {
 		for _, v := range list {
 			served := byVersion[schema.GroupVersion{Group: name, Version: v}]
 			slices.SortFunc(served, func(a, b *registry.Resource) int {
-				return strings.Compare(a.GroupVersionResource.Resource, b.GroupVersionResource.Resource)
+				return strings.Compare(a.Resource, b.Resource)
 			})
 			g.versions = append(g.versions, groupVersion{version: v, resources: served})
 		}
@@ -146,7 +146,7 @@ func resourceList(group string, v groupVersion) *metav1.APIResourceList {
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(), APIResources: []metav1.APIResource{},
 	}
 	for _, r := range v.resources {
-		name := r.GroupVersionResource.Resource
+		name := r.Resource
 		out.APIResources = append(out.APIResources, metav1.APIResource{
 			Name: name, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind, Verbs: verbs(r),
 			ShortNames: r.ShortNames, Categories: r.Categories, StorageVersionHash: storageVersionHash(r),
@@ -227,7 +227,7 @@ func aggregated(g group) apidiscovery.APIGroupDiscovery {
 
 func aggregatedResource(r *registry.Resource) apidiscovery.APIResourceDiscovery {
 	out := apidiscovery.APIResourceDiscovery{
-		Resource: r.GroupVersionResource.Resource, ResponseKind: responseKind(r.GroupVersion().WithKind(r.Kind)),
+		Resource: r.Resource, ResponseKind: responseKind(r.GroupVersion().WithKind(r.Kind)),
 		Scope: apidiscovery.ScopeCluster, SingularResource: r.Singular, Verbs: verbs(r),
 		ShortNames: r.ShortNames, Categories: r.Categories,
 	}

@@ -18,6 +18,9 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/response"
 )
 
+// errPanicked is all that a client reads of a panic.
+var errPanicked = errors.New("this request caused the API server to panic; its log has the details")
+
 // Recovery answers 500 when a handler panics, and counts it. The process goes
 // on.
 func Recovery(log *slog.Logger, metrics *Metrics) Filter {
@@ -33,7 +36,7 @@ func Recovery(log *slog.Logger, metrics *Metrics) Filter {
 				}
 				metrics.panics.Inc()
 				log.Error("Handler panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-				response.Error(w, r, apierrors.NewInternalError(fmt.Errorf("This request caused apiserver to panic. Look in the logs for details")))
+				response.Error(w, r, apierrors.NewInternalError(errPanicked))
 			}()
 			next.ServeHTTP(w, r)
 		})

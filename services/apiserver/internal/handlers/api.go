@@ -12,7 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -160,23 +160,40 @@ func (e *endpoint) allows(verb string) bool {
 func (e *endpoint) checkPath(info *request.Info) error {
 	notFound := apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, e.group, info.Name, "", 0, true)
 	notFound.ErrStatus.Message = "the server could not find the requested resource"
-	switch {
-	case e.resource.Namespaced && info.Namespace == "" && (len(info.Parts) > 1 || info.Verb == "create" || info.Verb == "deletecollection"):
+	if !e.inScope(info) {
 		return notFound
-	case !e.resource.Namespaced && info.Namespace != "" && !e.isNamespaces():
-		return notFound
-	case info.Verb == "create" && info.Subresource == "" && len(info.Parts) > 1:
-		return methodNotAllowed(e.group, "create")
-	case (info.Verb == "update" || info.Verb == "patch") && info.Name == "":
-		return methodNotAllowed(e.group, info.Verb)
 	}
-	for what, name := range map[string]string{"Name": info.Name, "Namespace": info.Namespace} {
-		if name == "" {
-			continue
+	switch info.Verb {
+	case "create":
+		if info.Subresource == "" && len(info.Parts) > 1 {
+			return methodNotAllowed(e.group, info.Verb)
 		}
-		if msgs := pathvalidation.IsValidPathSegmentName(name); len(msgs) > 0 {
-			return apierrors.NewBadRequest(what + " parameter invalid: " + quote(name) + ": " + strings.Join(msgs, ";"))
+	case "update", "patch":
+		if info.Name == "" {
+			return methodNotAllowed(e.group, info.Verb)
 		}
+	}
+	if err := checkSegment("Name", info.Name); err != nil {
+		return err
+	}
+	return checkSegment("Namespace", info.Namespace)
+}
+
+// inScope says whether the path names a namespace where the resource needs one,
+// and none where it has none.
+func (e *endpoint) inScope(info *request.Info) bool {
+	if !e.resource.Namespaced {
+		return info.Namespace == "" || e.isNamespaces()
+	}
+	return info.Namespace != "" || len(info.Parts) == 1 && info.Verb != "create" && info.Verb != "deletecollection"
+}
+
+func checkSegment(what, name string) error {
+	if name == "" {
+		return nil
+	}
+	if msgs := content.IsPathSegmentName(name); len(msgs) > 0 {
+		return apierrors.NewBadRequest(what + " parameter invalid: " + quote(name) + ": " + strings.Join(msgs, ";"))
 	}
 	return nil
 }

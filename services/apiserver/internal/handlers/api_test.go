@@ -74,7 +74,7 @@ func (r *raw) do(method, path string, body any, headers ...string) answer {
 	if err != nil {
 		r.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	data, err := io.ReadAll(response.Body)
 	if err != nil {
 		r.t.Fatal(err)

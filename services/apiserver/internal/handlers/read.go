@@ -196,6 +196,6 @@ func (e *endpoint) listError(err error, l *listing, selection watch.ListOptions)
 	expired := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
 		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. " +
 		"Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
-	expired.ErrStatus.ListMeta.Continue = continuation{Revision: -1, After: selection.StartAfter}.encode()
+	expired.ErrStatus.Continue = continuation{Revision: -1, After: selection.StartAfter}.encode()
 	return expired
 }

@@ -176,7 +176,7 @@ func TestStopEndsWatches(t *testing.T) {
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("the server stopped after %v", took)
 	}
-	for range w.ResultChan() { //nolint:revive // until it is closed
+	for range w.ResultChan() {
 	}
 }
 
@@ -206,7 +206,7 @@ func TestTableWatchSendsColumnsOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	lines := bufio.NewScanner(response.Body)
 	for i := range 2 {
 		if !lines.Scan() {
@@ -238,7 +238,7 @@ func TestOlderWatchPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	lines := bufio.NewScanner(response.Body)
 	if !lines.Scan() || !strings.Contains(lines.Text(), `"name":"m01"`) {
 		t.Errorf("got %q, %v", lines.Text(), lines.Err())

@@ -99,19 +99,25 @@ func match(clause goautoneg.Accept, endpoint Endpoint) (Output, bool) {
 	if !asked {
 		return out, clause.Params["g"] == "" && clause.Params["v"] == ""
 	}
-	out.Version = clause.Params["v"]
-	if !endpoint.Views || clause.Params["g"] != metav1.GroupName || out.Version != "v1" && out.Version != "v1beta1" {
-		return out, false
+	return out, endpoint.Views && out.view(kind, clause.Params["g"], clause.Params["v"])
+}
+
+// view takes the view that a clause asks for, and says whether there is such a
+// one in the format.
+func (o *Output) view(kind, group, version string) bool {
+	o.Version = version
+	if group != metav1.GroupName || version != "v1" && version != "v1beta1" {
+		return false
 	}
 	switch kind {
 	case "Table":
-		out.View = Table
-		return out, out.Format != Protobuf
+		o.View = Table
+		return o.Format != Protobuf
 	case "PartialObjectMetadata", "PartialObjectMetadataList":
-		out.View = Metadata
-		return out, true
+		o.View = Metadata
+		return true
 	}
-	return out, false
+	return false
 }
 
 // prettyQuery follows ?pretty, and indents for people's command-line tools and

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 )
 
@@ -105,7 +105,7 @@ func (i *Info) adjustVerb(target *url.URL) {
 	if err != nil {
 		return
 	}
-	if name, ok := selector.RequiresExactMatch("metadata.name"); ok && len(pathvalidation.IsValidPathSegmentName(name)) == 0 {
+	if name, ok := selector.RequiresExactMatch("metadata.name"); ok && len(content.IsPathSegmentName(name)) == 0 {
 		i.Name = name
 	}
 }

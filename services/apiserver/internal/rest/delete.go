@@ -123,20 +123,27 @@ func (s *Store) markDeleted(ctx context.Context, obj registry.Object, options *m
 	if graceful && !holding && *obj.GetDeletionGracePeriodSeconds() == 0 {
 		return removeObject
 	}
-	if !graceful {
-		grace := obj.GetDeletionGracePeriodSeconds()
-		if !changed && obj.GetDeletionTimestamp() != nil && (grace == nil || *grace == 0) {
-			return alreadyDeleting
-		}
-		markNow(obj)
-		if s.strategy("").Held != nil {
-			obj.SetDeletionGracePeriodSeconds(nil) // as upstream's namespaces, which know no grace
-		}
+	if !graceful && !s.markHeld(obj, changed) {
+		return alreadyDeleting
 	}
 	if strategy := s.strategy(""); strategy.MarkDeleted != nil {
 		strategy.MarkDeleted(obj)
 	}
 	return holdObject
+}
+
+// markHeld marks an object that goes without grace but is held, and says whether
+// that changes it.
+func (s *Store) markHeld(obj registry.Object, changed bool) bool {
+	grace := obj.GetDeletionGracePeriodSeconds()
+	if !changed && obj.GetDeletionTimestamp() != nil && (grace == nil || *grace == 0) {
+		return false
+	}
+	markNow(obj)
+	if s.strategy("").Held != nil {
+		obj.SetDeletionGracePeriodSeconds(nil) // as upstream's namespaces, which know no grace
+	}
+	return true
 }
 
 // markGraceful sets the deletion time of a kind with graceful deletion. Pending

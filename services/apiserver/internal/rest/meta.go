@@ -8,8 +8,8 @@ import (
 	"github.com/google/uuid"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
@@ -79,7 +79,7 @@ func (s *Store) validateMeta(obj metav1.Object) field.ErrorList {
 	}
 	errs := apivalidation.ValidateObjectMetaAccessor(obj, s.resource.Namespaced, nameFn, path)
 	if len(errs) == 0 {
-		for _, msg := range pathvalidation.ValidatePathSegmentName(obj.GetName(), false) {
+		for _, msg := range content.IsPathSegmentName(obj.GetName()) {
 			errs = append(errs, field.Invalid(path.Child("name"), obj.GetName(), msg))
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Store) validateMeta(obj metav1.Object) field.ErrorList {
 // validateMetaUpdate checks the metadata of a changed object.
 func (s *Store) validateMetaUpdate(obj, old metav1.Object) field.ErrorList {
 	path := field.NewPath("metadata")
-	errs := apivalidation.ValidateObjectMetaAccessor(obj, s.resource.Namespaced, pathvalidation.ValidatePathSegmentName, path)
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, s.resource.Namespaced, pathSegment, path)
 	update := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, path)
 	seen := map[string]bool{}
 	for _, err := range errs {
@@ -101,6 +101,15 @@ func (s *Store) validateMetaUpdate(obj, old metav1.Object) field.ErrorList {
 		}
 	}
 	return errs
+}
+
+// pathSegment lets a name be all that can stand in a path, a generated one's
+// start too.
+func pathSegment(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
 }
 
 // keepSystemFields undoes what an update may not change.

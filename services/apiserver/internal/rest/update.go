@@ -81,6 +81,10 @@ func (s *Store) Update(ctx context.Context, target Target, w Write, change Chang
 	}
 }
 
+// preconditionFailed starts the message of a pin that does not hold, in upstream's
+// words.
+const preconditionFailed = "Precondition failed"
+
 // errRetry says that another writer was faster.
 var errRetry = errors.New("object changed meanwhile")
 
@@ -172,7 +176,7 @@ func matchName(obj metav1.Object, name string) error {
 func (u *update) matchVersion(obj, old registry.Object) error {
 	s := u.store
 	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(s.group, u.target.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID()))
+		return apierrors.NewConflict(s.group, u.target.Name, fmt.Errorf("%s: UID in precondition: %v, UID in object meta: %v", preconditionFailed, uid, old.GetUID()))
 	}
 	version := obj.GetResourceVersion()
 	if version == "" || version == "0" {
@@ -328,21 +332,8 @@ func (u *update) create(ctx context.Context) (Result, error) {
 	if u.target.Subresource != "" || !u.target.Create && !u.strategy.AllowCreateOnUpdate {
 		return Result{}, apierrors.NewNotFound(s.group, u.target.Name)
 	}
-	changed, err := u.change(ctx, nil)
+	obj, err := u.created(ctx)
 	if err != nil {
-		return Result{}, err
-	}
-	obj, err := asObject(changed)
-	if err != nil {
-		return Result{}, err
-	}
-	if uid := obj.GetUID(); uid != "" {
-		return Result{}, apierrors.NewConflict(s.group, u.target.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
-	}
-	if err := matchName(obj, u.target.Name); err != nil {
-		return Result{}, err
-	}
-	if err := s.matchNamespace(obj, u.target.Namespace); err != nil {
 		return Result{}, err
 	}
 	if u.write.MayCreate != nil {
@@ -364,4 +355,23 @@ func (u *update) create(ctx context.Context) (Result, error) {
 		return Result{}, errRetry
 	}
 	return result, err
+}
+
+// created is the client's object, which must not claim to be a stored one.
+func (u *update) created(ctx context.Context) (registry.Object, error) {
+	changed, err := u.change(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := asObject(changed)
+	if err != nil {
+		return nil, err
+	}
+	if uid := obj.GetUID(); uid != "" {
+		return nil, apierrors.NewConflict(u.store.group, u.target.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	if err := matchName(obj, u.target.Name); err != nil {
+		return nil, err
+	}
+	return obj, u.store.matchNamespace(obj, u.target.Namespace)
 }
