@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sampan-io/sampan/services/internal/component"
@@ -32,17 +31,22 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if o.Cleanup {
 		return errors.Join(iptables.Cleanup(ctx, command), routes.Cleanup(ctx))
 	}
+	metrics := newMetrics() // before the first client, which it measures
 	clientset, config, err := o.Client.Clientset("proxy")
 	if err != nil {
 		return err
 	}
-	metrics := newMetrics()
 	sources := state.FromAPI(clientset)
 	disconnect, err := o.Bus.connect(clientset, config, &sources, metrics, log)
 	if err != nil {
 		return err
 	}
 	defer disconnect()
+	return o.serveFrom(ctx, log, sources, command, metrics)
+}
+
+// serveFrom is Run with what is watched and with the programs given.
+func (o *Options) serveFrom(ctx context.Context, log *slog.Logger, sources state.Sources, command iptables.Command, metrics *metrics) error {
 	known, err := state.New(sources)
 	if err != nil {
 		return err
@@ -53,22 +57,35 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err := o.prepareDevice(netip.Addr{}); err != nil {
 		return err
 	}
-	keeper := newKeeper(o, known, command, metrics, log)
-
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { known.Run(ctx); return nil })
-	group.Go(func() error { return keeper.run(ctx) })
+	keeper := newKeeper(o, known, iptables.NewSyncer(o.rules(ctx, command), command), metrics, log)
+	jobs := []func(ctx context.Context) error{
+		func(ctx context.Context) error { known.Run(ctx); return nil },
+		keeper.run,
+	}
 	if o.parsed.dns.IsValid() {
 		server := clusterdns.New(clusterdns.Config{
-			Address: netip.AddrPortFrom(o.parsed.dns, dnsPort), Domain: o.ClusterDomain, Upstreams: upstreams(o.ResolvConf, log), Source: known, Log: log,
+			Address: netip.AddrPortFrom(o.parsed.dns, dnsPort), Domain: o.ClusterDomain, ResolvConf: o.ResolvConf, Source: known, Log: log,
 		})
 		metrics.watchDNS(server)
-		group.Go(func() error { return server.Run(ctx) })
+		jobs = append(jobs, server.Run)
 	}
-	if err := o.serve(ctx, group, keeper, metrics); err != nil {
+	servers, err := o.servers(ctx, keeper, metrics)
+	if err != nil {
 		return err
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, job := range append(jobs, servers...) {
+		group.Go(func() error { return job(ctx) })
+	}
 	return group.Wait()
+}
+
+func (o *Options) rules(ctx context.Context, command iptables.Command) iptables.Config {
+	return iptables.Config{
+		ClusterCIDR: o.parsed.clusterCIDR, ServiceCIDR: o.parsed.serviceCIDR, DNS: o.parsed.dns,
+		MasqueradeBit: o.MasqueradeBit, MasqueradeAll: o.MasqueradeAll, NodePortAddresses: o.parsed.nodePorts,
+		SectionChains: command.SectionChains(ctx),
+	}
 }
 
 // prepareDevice keeps the Service range on this host and gives it the DNS
@@ -81,25 +98,8 @@ func (o *Options) prepareDevice(source netip.Addr) error {
 	return routes.Service(o.parsed.serviceCIDR, source, addresses)
 }
 
-// upstreams are the resolvers of a resolv.conf. Without any, names outside the
-// cluster are not resolved.
-func upstreams(path string, log *slog.Logger) []netip.AddrPort {
-	config, err := dns.ClientConfigFromFile(path)
-	if err != nil {
-		log.Warn("No resolvers for names outside the cluster", "err", err)
-		return nil
-	}
-	var out []netip.AddrPort
-	for _, server := range config.Servers {
-		if ip, err := netip.ParseAddr(server); err == nil {
-			out = append(out, netip.AddrPortFrom(ip, dnsPort))
-		}
-	}
-	return out
-}
-
-// serve answers /healthz and /metrics on their addresses.
-func (o *Options) serve(ctx context.Context, group *errgroup.Group, keeper *keeper, metrics *metrics) error {
+// servers listen for /healthz and /metrics on their addresses.
+func (o *Options) servers(ctx context.Context, keeper *keeper, metrics *metrics) (jobs []func(ctx context.Context) error, err error) {
 	health := component.NewHealth()
 	health.AddReady(component.Check{Name: "rules", Probe: func(context.Context) error { return keeper.healthy() }})
 	for _, server := range []struct {
@@ -122,13 +122,13 @@ func (o *Options) serve(ctx context.Context, group *errgroup.Group, keeper *keep
 		}
 		listener, err := component.Listen(ctx, server.address)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		mux := http.NewServeMux()
 		server.install(mux)
-		group.Go(func() error { return component.Serve(ctx, listener, mux, nil) })
+		jobs = append(jobs, func(ctx context.Context) error { return component.Serve(ctx, listener, mux, nil) })
 	}
-	return nil
+	return jobs, nil
 }
 
 // healthz answers as kube-proxy does: 200 when the rules are not older than

@@ -2,74 +2,106 @@ package app
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
 )
 
-// readConfig takes the supported fields of a KubeProxyConfiguration
-// (kubeproxy.config.k8s.io/v1alpha1); fields that are not supported are named
-// and refused.
+const configVersion = "kubeproxy.config.k8s.io/v1alpha1"
+
+// fileFields are the fields of a KubeProxyConfiguration that are supported, with
+// the flags that mean the same.
+func fileFields() map[string]string {
+	return map[string]string{
+		"clientConnection.kubeconfig": "kubeconfig",
+		"hostnameOverride":            "hostname-override",
+		"clusterCIDR":                 "cluster-cidr",
+		"mode":                        "proxy-mode",
+		"healthzBindAddress":          "healthz-bind-address",
+		"metricsBindAddress":          "metrics-bind-address",
+		"nodePortAddresses":           "nodeport-addresses",
+		"iptables.masqueradeBit":      "iptables-masquerade-bit",
+		"iptables.masqueradeAll":      "masquerade-all",
+		"iptables.syncPeriod":         "iptables-sync-period",
+		"iptables.minSyncPeriod":      "iptables-min-sync-period",
+	}
+}
+
+// fileConstants are fields that are accepted with the one value that says what
+// the proxy does anyway.
+func fileConstants() map[string]string {
+	return map[string]string{
+		"apiVersion":                   configVersion,
+		"kind":                         "KubeProxyConfiguration",
+		"bindAddress":                  "0.0.0.0",
+		"detectLocalMode":              "ClusterCIDR",
+		"clientConnection.contentType": "application/vnd.kubernetes.protobuf",
+	}
+}
+
+// readConfig takes the supported fields of a KubeProxyConfiguration. Flags that
+// were given win over the file. Fields that are not supported are named and
+// refused, unless they are empty.
 func (o *Options) readConfig(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading --config: %w", err)
 	}
-	var file struct {
-		APIVersion         string   `json:"apiVersion"`
-		Kind               string   `json:"kind"`
-		HostnameOverride   *string  `json:"hostnameOverride"`
-		ClusterCIDR        *string  `json:"clusterCIDR"`
-		Mode               *string  `json:"mode"`
-		HealthzBindAddress *string  `json:"healthzBindAddress"`
-		MetricsBindAddress *string  `json:"metricsBindAddress"`
-		NodePortAddresses  []string `json:"nodePortAddresses"`
-		ClientConnection   struct {
-			Kubeconfig *string `json:"kubeconfig"`
-		} `json:"clientConnection"`
-		IPTables struct {
-			MasqueradeBit *int    `json:"masqueradeBit"`
-			MasqueradeAll *bool   `json:"masqueradeAll"`
-			SyncPeriod    *string `json:"syncPeriod"`
-			MinSyncPeriod *string `json:"minSyncPeriod"`
-		} `json:"iptables"`
-	}
+	var file map[string]any
 	if err := yaml.UnmarshalStrict(data, &file); err != nil {
-		return fmt.Errorf("--config %s: a field is not supported or has the wrong type: %w", path, err)
+		return fmt.Errorf("--config %s: %w", path, err)
 	}
-	if file.Kind != "KubeProxyConfiguration" || !slices.Contains([]string{"kubeproxy.config.k8s.io/v1alpha1"}, file.APIVersion) {
-		return fmt.Errorf("--config %s: it is %s %s, not KubeProxyConfiguration of kubeproxy.config.k8s.io/v1alpha1", path, file.Kind, file.APIVersion)
+	if file["kind"] != "KubeProxyConfiguration" || file["apiVersion"] != configVersion {
+		return fmt.Errorf("--config %s: it is %v %v, not KubeProxyConfiguration of %s", path, file["apiVersion"], file["kind"], configVersion)
 	}
-	set(&o.NodeName, file.HostnameOverride)
-	set(&o.ClusterCIDR, file.ClusterCIDR)
-	set(&o.ProxyMode, file.Mode)
-	set(&o.HealthzBindAddress, file.HealthzBindAddress)
-	set(&o.MetricsBindAddress, file.MetricsBindAddress)
-	set(&o.Client.Kubeconfig, file.ClientConnection.Kubeconfig)
-	set(&o.MasqueradeBit, file.IPTables.MasqueradeBit)
-	set(&o.MasqueradeAll, file.IPTables.MasqueradeAll)
-	if file.NodePortAddresses != nil {
-		o.NodePortAddresses = file.NodePortAddresses
-	}
-	for name, pair := range map[string]struct {
-		text *string
-		into *time.Duration
-	}{"iptables.syncPeriod": {file.IPTables.SyncPeriod, &o.SyncPeriod}, "iptables.minSyncPeriod": {file.IPTables.MinSyncPeriod, &o.MinSyncPeriod}} {
-		if pair.text == nil || strings.TrimSpace(*pair.text) == "" {
+	values := map[string]string{}
+	flatten("", file, values)
+	fields, constants := fileFields(), fileConstants()
+	var refused []string
+	for _, field := range slices.Sorted(maps.Keys(values)) {
+		flag, supported := fields[field]
+		if !supported {
+			if values[field] != constants[field] {
+				refused = append(refused, field)
+			}
 			continue
 		}
-		if *pair.into, err = time.ParseDuration(*pair.text); err != nil {
-			return fmt.Errorf("--config %s: %s: %w", path, name, err)
+		if o.flags.Changed(flag) {
+			continue
 		}
+		if err := o.flags.Set(flag, values[field]); err != nil {
+			return fmt.Errorf("--config %s: %s: %w", path, field, err)
+		}
+	}
+	if len(refused) > 0 {
+		return fmt.Errorf("--config %s: not supported: %s", path, strings.Join(refused, ", "))
 	}
 	return nil
 }
 
-func set[T any](into *T, value *T) {
-	if value != nil {
-		*into = *value
+// flatten collects the leaves that are not empty, by their path.
+func flatten(path string, value any, into map[string]string) {
+	switch v := value.(type) {
+	case nil:
+	case map[string]any:
+		for name, inner := range v {
+			flatten(strings.TrimPrefix(path+"."+name, "."), inner, into)
+		}
+	case []any:
+		var texts []string
+		for _, element := range v {
+			texts = append(texts, fmt.Sprint(element))
+		}
+		if len(texts) > 0 {
+			into[path] = strings.Join(texts, ",")
+		}
+	default:
+		// A period of "0s" is the file's way to ask for the default.
+		if text := fmt.Sprint(v); text != "" && text != "0" && text != "0s" && text != "false" {
+			into[path] = text
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -13,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/services/proxy/internal/conntrack"
+	"github.com/sampan-io/sampan/services/proxy/internal/healthcheck"
 	"github.com/sampan-io/sampan/services/proxy/internal/iptables"
-	"github.com/sampan-io/sampan/services/proxy/internal/routes"
 	"github.com/sampan-io/sampan/services/proxy/internal/servicemap"
 	"github.com/sampan-io/sampan/services/proxy/internal/state"
 )
@@ -24,6 +25,9 @@ const (
 	retryMax = 30 * time.Second
 	// late is how old a change may become before the proxy is not healthy.
 	late = 2 * time.Minute
+	// checkShare bounds the part of the time that looking for foreign changes takes:
+	// with very many Services it is done less often.
+	checkShare = 100
 )
 
 // keeper keeps the kernel as the API wants it. Its run is the only goroutine
@@ -32,25 +36,29 @@ type keeper struct {
 	options *Options
 	state   *state.State
 	syncer  *iptables.Syncer
+	checks  *healthcheck.Server
 	metrics *metrics
 	log     *slog.Logger
 
-	ports    map[string][]servicemap.Port // by Service
-	udp      bool                         // UDP ports changed since the last look at flows
-	nodes    bool                         // routes must be looked at
-	source   netip.Addr                   // of this node, once it is known
+	flows    *conntrack.Flows
+	udp      bool // flows must be looked at
+	nodes    bool // nodes must be looked at
+	zone     string
+	local    map[string]map[uint16]healthcheck.Service // by Service, by health check port
 	triggers map[string]time.Time
 
-	updated atomic.Pointer[time.Time] // of the last whole sync
+	updated atomic.Pointer[time.Time] // of the last sync that left nothing waiting
 	waiting atomic.Pointer[time.Time] // since when changes wait
 }
 
-func newKeeper(o *Options, known *state.State, execer iptables.Execer, m *metrics, log *slog.Logger) *keeper {
-	config := iptables.Config{ClusterCIDR: o.parsed.clusterCIDR, MasqueradeBit: o.MasqueradeBit, MasqueradeAll: o.MasqueradeAll, NodePortAddresses: o.parsed.nodePorts}
-	return &keeper{
-		options: o, state: known, syncer: iptables.NewSyncer(config, execer), metrics: m, log: log,
-		ports: map[string][]servicemap.Port{}, nodes: true, udp: true, triggers: map[string]time.Time{},
+func newKeeper(o *Options, known *state.State, rules *iptables.Syncer, m *metrics, log *slog.Logger) *keeper {
+	k := &keeper{
+		options: o, state: known, syncer: rules, metrics: m, log: log,
+		nodes: true, udp: true, flows: conntrack.NewFlows(),
+		local: map[string]map[uint16]healthcheck.Service{}, triggers: map[string]time.Time{},
 	}
+	k.checks = healthcheck.New(k.healthy)
+	return k
 }
 
 func (k *keeper) lastUpdated() time.Time {
@@ -73,32 +81,25 @@ func (k *keeper) healthy() error {
 // run syncs at once on changes, again after failures, and from time to time
 // looks for foreign changes.
 func (k *keeper) run(ctx context.Context) error {
+	defer k.checks.Close()
 	// No rule is touched before all is known: an incomplete picture would take
 	// rules away that a restart found in place.
 	if !k.state.AwaitSync(ctx) {
 		return nil
 	}
-	check := time.NewTicker(k.options.SyncPeriod)
+	check := time.NewTimer(k.options.SyncPeriod)
 	defer check.Stop()
 	retry := retryMin
 	for {
-		again := k.step(ctx)
 		var pause <-chan time.Time
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case again:
+		if again := k.step(ctx); again {
 			pause = time.After(retry)
 			retry = min(2*retry, retryMax)
-		default:
+		} else {
 			retry = retryMin
 		}
-		if k.options.MinSyncPeriod > 0 && !again {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(k.options.MinSyncPeriod):
-			}
+		if !sleep(ctx, k.options.MinSyncPeriod) {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -106,67 +107,92 @@ func (k *keeper) run(ctx context.Context) error {
 		case <-k.state.Changed():
 		case <-pause:
 		case <-check.C:
+			began := time.Now()
 			k.check(ctx)
+			check.Reset(max(k.options.SyncPeriod, checkShare*time.Since(began)))
 		}
 	}
 }
 
+// sleep says whether ctx goes on after a pause.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	if pause > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return ctx.Err() == nil
+}
+
 // step takes changes in and writes them; it says whether to try again.
 func (k *keeper) step(ctx context.Context) (again bool) {
-	now := time.Now()
+	began := time.Now()
 	if k.waiting.Load() == nil {
-		k.waiting.Store(&now)
+		k.waiting.Store(&began)
 	}
 	changed, nodes := k.state.Take()
 	k.nodes = k.nodes || nodes
-	for key, trigger := range changed {
-		k.take(key, trigger)
-	}
 	if k.nodes {
-		if err := k.route(ctx); err != nil {
-			k.log.Error("Routes not written", "err", err)
+		if err := k.meetNodes(ctx, changed); err != nil {
+			k.log.Error("Routes are incomplete", "err", err)
 			again = true
 		} else {
 			k.nodes = false
 		}
 	}
+	for key, trigger := range changed {
+		k.take(key, trigger)
+	}
 	if err := k.syncer.Sync(ctx); err != nil {
-		k.log.Error("Rules not written", "err", err)
-		again = true
-	} else {
-		k.written(now)
+		if ctx.Err() == nil {
+			k.log.Error("Rules are not written", "err", err)
+		}
+		k.metrics.observe(k.syncer.Stats())
+		return true
 	}
-	k.metrics.observe(k.syncer.Stats())
-	if !again {
-		done := time.Now()
-		k.updated.Store(&done)
-		k.waiting.Store(nil)
-	}
-	return again
+	k.written(began)
+	return k.follow(ctx) || again
 }
 
-// written notes a sync and forgets UDP flows that lead nowhere now.
+// written notes a sync.
 func (k *keeper) written(began time.Time) {
-	k.metrics.syncDuration.Observe(time.Since(began).Seconds())
-	k.metrics.lastSync.SetToCurrentTime()
-	for key, trigger := range k.triggers {
+	done := time.Now()
+	k.metrics.syncDuration.Observe(done.Sub(began).Seconds())
+	k.metrics.lastSync.Set(float64(done.UnixNano()) / 1e9)
+	for _, trigger := range k.triggers {
 		if !trigger.IsZero() {
-			k.metrics.programming.Observe(time.Since(trigger).Seconds())
+			k.metrics.programming.Observe(done.Sub(trigger).Seconds())
 		}
-		delete(k.triggers, key)
 	}
-	if !k.udp {
-		return
+	clear(k.triggers)
+	k.metrics.observe(k.syncer.Stats())
+	k.updated.Store(&done)
+	k.waiting.Store(nil)
+}
+
+// follow does what comes after the rules: UDP flows that lead nowhere now are
+// forgotten, and load balancers told. It says whether to try again.
+func (k *keeper) follow(ctx context.Context) (again bool) {
+	if k.udp {
+		forgotten, err := k.flows.Reconcile(k.options.parsed.serviceCIDR)
+		if err != nil {
+			k.log.Warn("UDP flows are not reconciled", "err", err)
+			again = true
+		} else {
+			k.udp = false
+		}
+		k.metrics.forgotten.Add(float64(forgotten))
 	}
-	var all []servicemap.Port
-	for _, ports := range k.ports {
-		all = append(all, ports...)
+	wanted := map[uint16]healthcheck.Service{}
+	for _, ports := range k.local {
+		maps.Copy(wanted, ports)
 	}
-	if _, err := conntrack.Reconcile(conntrack.NewFlows(all), k.options.parsed.serviceCIDR); err != nil {
-		k.log.Warn("UDP flows not reconciled", "err", err)
-		return
+	if err := k.checks.Set(ctx, wanted); err != nil {
+		k.log.Warn("Health checks are not answered", "err", err)
+		again = true
 	}
-	k.udp = false
+	return again
 }
 
 // take updates one Service.
@@ -174,88 +200,37 @@ func (k *keeper) take(key string, trigger time.Time) {
 	namespace, name, _ := strings.Cut(key, "/")
 	var ports []servicemap.Port
 	if service := k.state.Service(namespace, name); service != nil {
-		ports = servicemap.Ports(service, k.state.Slices(namespace, name), servicemap.Options{
-			NodeName: k.options.NodeName, Family: corev1.IPv4Protocol, AllowExternalIPs: k.options.AllowExternalIPs, Excluded: k.excluded(),
-		})
+		ports = servicemap.Ports(service, k.state.Slices(namespace, name), k.serviceOptions())
 	}
-	for _, p := range append(ports, k.ports[key]...) {
-		k.udp = k.udp || p.Protocol == corev1.ProtocolUDP
+	if k.flows.Set(key, ports) {
+		k.udp = true
 	}
-	if len(ports) == 0 {
-		delete(k.ports, key)
-	} else {
-		k.ports[key] = ports
+	delete(k.local, key)
+	for i := range ports {
+		if port := ports[i].HealthCheckNodePort; port != 0 {
+			k.local[key] = map[uint16]healthcheck.Service{port: {Namespace: namespace, Name: name, LocalEndpoints: ports[i].LocalAddresses()}}
+		}
 	}
 	k.triggers[key] = trigger
 	k.syncer.SetService(key, ports)
 }
 
-func (k *keeper) excluded() []netip.Addr {
-	if !k.options.parsed.dns.IsValid() {
-		return nil
+func (k *keeper) serviceOptions() servicemap.Options {
+	options := servicemap.Options{NodeName: k.options.NodeName, Zone: k.zone, Family: corev1.IPv4Protocol, AllowExternalIPs: k.options.AllowExternalIPs}
+	if dns := k.options.parsed.dns; dns.IsValid() {
+		options.Excluded = []netip.Addr{dns}
 	}
-	return []netip.Addr{k.options.parsed.dns}
+	return options
 }
 
-// check repairs what others did to the rules.
+// check repairs what others did to the rules, routes and flows.
 func (k *keeper) check(ctx context.Context) {
 	changed, err := k.syncer.Check(ctx)
 	if err != nil {
-		k.log.Error("Rules not checked", "err", err)
+		k.log.Error("Rules are not checked", "err", err)
 	}
 	if changed {
-		k.log.Warn("Rules were changed by others and written again")
+		k.log.Warn("Rules were changed by others and are written again")
 	}
 	k.nodes, k.udp = true, true
-}
-
-// route brings pod routes up to date with the nodes.
-func (k *keeper) route(ctx context.Context) error {
-	var others []routes.Node
-	var self netip.Addr
-	for _, node := range k.state.Nodes() {
-		address, ok := internalIP(node)
-		if !ok {
-			continue
-		}
-		pods := podRanges(node)
-		if node.Name == k.options.NodeName {
-			self = address
-			for _, prefix := range pods {
-				k.syncer.SetLocalPods(prefix)
-			}
-			continue
-		}
-		others = append(others, routes.Node{Name: node.Name, Address: address, Pods: pods})
-	}
-	if self.IsValid() && self != k.source {
-		if err := k.options.prepareDevice(self); err != nil {
-			return err
-		}
-		k.source = self
-	}
-	return routes.Reconcile(ctx, k.options.parsed.podNetwork, self, others)
-}
-
-func internalIP(node *corev1.Node) (netip.Addr, bool) {
-	for _, address := range node.Status.Addresses {
-		if ip, err := netip.ParseAddr(address.Address); err == nil && address.Type == corev1.NodeInternalIP && ip.Is4() {
-			return ip, true
-		}
-	}
-	return netip.Addr{}, false
-}
-
-func podRanges(node *corev1.Node) []netip.Prefix {
-	all := node.Spec.PodCIDRs
-	if len(all) == 0 {
-		all = []string{node.Spec.PodCIDR}
-	}
-	var out []netip.Prefix
-	for _, text := range all {
-		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() {
-			out = append(out, prefix.Masked())
-		}
-	}
-	return out
 }

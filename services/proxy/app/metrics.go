@@ -15,7 +15,7 @@ type metrics struct {
 	lastSync                   prometheus.Gauge
 	rules                      *prometheus.GaugeVec
 	restoreFailed, partialFail prometheus.Counter
-	foreign                    prometheus.Counter
+	foreign, forgotten         prometheus.Counter
 	seen                       iptables.Stats
 }
 
@@ -32,7 +32,8 @@ func newMetrics() *metrics {
 		partialFail:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", Help: "Partial syncs that failed and were followed by a full one."}),
 		foreign:       prometheus.NewCounter(prometheus.CounterOpts{Name: "sampan_proxy_foreign_changes_total", Help: "Times that rules were found changed by others and written again."}),
 	}
-	m.registry.MustRegister(m.syncDuration, m.programming, m.lastSync, m.rules, m.restoreFailed, m.partialFail, m.foreign)
+	m.forgotten = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_conntrack_reconciler_deleted_entries_total", Help: "Stale UDP flows that were forgotten."})
+	m.registry.MustRegister(m.syncDuration, m.programming, m.lastSync, m.rules, m.restoreFailed, m.partialFail, m.foreign, m.forgotten)
 	component.RegisterClientMetrics(m.registry)
 	return m
 }

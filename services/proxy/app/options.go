@@ -39,6 +39,7 @@ type Options struct {
 	ClusterDomain string
 	ResolvConf    string
 
+	flags  *pflag.FlagSet
 	parsed parsed
 }
 
@@ -61,6 +62,7 @@ func New() *Options {
 
 // AddFlags registers the flags.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	o.flags = fs
 	o.Client.AddFlags(fs)
 	o.Bus.addFlags(fs)
 	fs.StringVar(&o.Config, "config", o.Config, "KubeProxyConfiguration file; flags on the command line win over it")
@@ -93,6 +95,9 @@ func (o *Options) Complete() error {
 	if o.ProxyMode != "iptables" && o.ProxyMode != "" {
 		return fmt.Errorf("--proxy-mode: %q is not supported, only iptables is", o.ProxyMode)
 	}
+	if o.SyncPeriod <= 0 || o.MinSyncPeriod < 0 {
+		return fmt.Errorf("--iptables-sync-period must be positive, and --iptables-min-sync-period not negative")
+	}
 	if o.MasqueradeBit < 0 || o.MasqueradeBit > 31 {
 		return fmt.Errorf("--iptables-masquerade-bit: %d is not between 0 and 31", o.MasqueradeBit)
 	}
@@ -112,8 +117,13 @@ func (o *Options) Complete() error {
 	}
 	for _, text := range o.NodePortAddresses {
 		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("--nodeport-addresses: %w", err)
+		case !prefix.Addr().Is4():
+			return fmt.Errorf("--nodeport-addresses: %s is not an IPv4 range", text)
+		case prefix.Addr().IsLoopback():
+			return fmt.Errorf("--nodeport-addresses: %s: NodePorts on loopback are not supported", text)
 		}
 		o.parsed.nodePorts = append(o.parsed.nodePorts, prefix.Masked())
 	}

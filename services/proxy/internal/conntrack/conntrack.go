@@ -1,6 +1,8 @@
 // Package conntrack keeps UDP flows from going where no endpoint is any more.
 // Stale entries are found by comparing the table with the wanted state, not from
-// events, so that none is missed.
+// events, so that none is missed: those to endpoints that are gone or not ready,
+// those of Services that are gone, and those that were let through before a
+// Service's rules were there.
 package conntrack
 
 import (
@@ -18,55 +20,103 @@ import (
 
 // Flows is where UDP traffic to Services may go.
 type Flows struct {
-	byAddress  map[netip.AddrPort]map[netip.AddrPort]bool // cluster, external and load balancer IPs
-	byNodePort map[uint16]map[netip.AddrPort]bool
+	services   map[string][]target // by "namespace/name"
+	byAddress  map[netip.AddrPort]destination
+	byNodePort map[uint16]destination
 }
 
-// NewFlows collects the UDP ports among all ports.
-func NewFlows(ports []servicemap.Port) *Flows {
-	f := &Flows{byAddress: map[netip.AddrPort]map[netip.AddrPort]bool{}, byNodePort: map[uint16]map[netip.AddrPort]bool{}}
+// destination is where a Service's address leads to. An address may go from one
+// Service to another in either order of events.
+type destination struct {
+	service string
+	usable  map[netip.AddrPort]bool
+}
+
+// target is one address or node port of a Service.
+type target struct {
+	address  netip.AddrPort
+	nodePort uint16
+}
+
+// NewFlows knows no Services.
+func NewFlows() *Flows {
+	return &Flows{services: map[string][]target{}, byAddress: map[netip.AddrPort]destination{}, byNodePort: map[uint16]destination{}}
+}
+
+// Set says how a Service is forwarded; it says whether the Service has or had UDP
+// ports, and Reconcile has something to do.
+func (f *Flows) Set(service string, ports []servicemap.Port) bool {
+	before := f.services[service]
+	for _, t := range before {
+		if f.byAddress[t.address].service == service {
+			delete(f.byAddress, t.address)
+		}
+		if f.byNodePort[t.nodePort].service == service {
+			delete(f.byNodePort, t.nodePort)
+		}
+	}
+	delete(f.services, service)
+	var targets []target
 	for i := range ports {
 		p := &ports[i]
 		if p.Protocol != corev1.ProtocolUDP {
 			continue
 		}
-		endpoints := map[netip.AddrPort]bool{}
+		to := destination{service, map[netip.AddrPort]bool{}}
 		for _, e := range append(p.Usable(), p.Local()...) {
-			endpoints[e.Address] = true
+			to.usable[e.Address] = true
 		}
 		addresses := append([]netip.Addr{p.ClusterIP}, p.ExternalIPs...)
 		for _, ip := range append(addresses, p.LoadBalancerIPs...) {
-			f.byAddress[netip.AddrPortFrom(ip, p.Port)] = endpoints
+			t := target{address: netip.AddrPortFrom(ip, p.Port)}
+			f.byAddress[t.address] = to
+			targets = append(targets, t)
 		}
 		if p.NodePort != 0 {
-			f.byNodePort[p.NodePort] = endpoints
+			f.byNodePort[p.NodePort] = to
+			targets = append(targets, target{nodePort: p.NodePort})
 		}
 	}
-	return f
+	if len(targets) > 0 {
+		f.services[service] = targets
+	}
+	return len(before)+len(targets) > 0
 }
 
-// Stale says whether a flow from a client to destination whose answers come
-// from source must be forgotten.
-func (f *Flows) Stale(destination, source netip.AddrPort, serviceRange netip.Prefix) bool {
-	endpoints, known := f.byAddress[destination]
+// Stale says whether a flow must be forgotten: it was opened to destination, its
+// answers come from source. They are the same when no rule rewrote the first
+// packet.
+func (f *Flows) Stale(destination, source netip.AddrPort, serviceRange netip.Prefix, local func(netip.Addr) bool) bool {
+	untouched := source == destination
+	to, known := f.byAddress[destination]
 	if !known {
-		if endpoints, known = f.byNodePort[destination.Port()]; known && source == destination {
-			return false // a local program's own port, not a NodePort's flow
+		if to, known = f.byNodePort[destination.Port()]; known && !local(destination.Addr()) {
+			return false // another machine's port
 		}
 	}
 	switch {
-	case known && source == destination:
-		return len(endpoints) > 0 // was let through before there were endpoints
+	case known && untouched:
+		return len(to.usable) > 0 // let through before there were endpoints
 	case known:
-		return !endpoints[source]
+		return !to.usable[source]
 	default: // a Service that is gone
-		return serviceRange.IsValid() && serviceRange.Contains(destination.Addr()) && source != destination
+		return !untouched && serviceRange.IsValid() && serviceRange.Contains(destination.Addr())
 	}
 }
 
-// Reconcile deletes stale flows and returns how many.
-func Reconcile(flows *Flows, serviceRange netip.Prefix) (int, error) {
-	deleted, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, filter{flows, serviceRange})
+// Reconcile deletes stale flows of this network namespace and returns how many.
+func (f *Flows) Reconcile(serviceRange netip.Prefix) (int, error) {
+	own, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return 0, fmt.Errorf("listing addresses: %w", err)
+	}
+	addresses := map[netip.Addr]bool{}
+	for _, address := range own {
+		if ip, ok := netip.AddrFromSlice(address.IP); ok {
+			addresses[ip.Unmap()] = true
+		}
+	}
+	deleted, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, filter{f, serviceRange, addresses})
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return int(deleted), fmt.Errorf("deleting stale UDP flows: %w", err)
 	}
@@ -76,6 +126,7 @@ func Reconcile(flows *Flows, serviceRange netip.Prefix) (int, error) {
 type filter struct {
 	flows        *Flows
 	serviceRange netip.Prefix
+	local        map[netip.Addr]bool
 }
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
@@ -87,5 +138,6 @@ func (f filter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	source, alsoOK := netip.AddrFromSlice(flow.Reverse.SrcIP)
 	return ok && alsoOK && f.flows.Stale(
 		netip.AddrPortFrom(destination.Unmap(), flow.Forward.DstPort),
-		netip.AddrPortFrom(source.Unmap(), flow.Reverse.SrcPort), f.serviceRange)
+		netip.AddrPortFrom(source.Unmap(), flow.Reverse.SrcPort),
+		f.serviceRange, func(ip netip.Addr) bool { return f.local[ip] })
 }

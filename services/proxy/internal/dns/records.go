@@ -4,6 +4,7 @@
 package dns
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -35,6 +36,7 @@ const (
 // zone answers names below the cluster's domain.
 type zone struct {
 	domain string // "cluster.local."
+	self   netip.Addr
 	source Source
 }
 
@@ -61,6 +63,10 @@ func (z *zone) lookup(question dns.Question) answer {
 		return answer{exists: true}
 	case len(labels) == 1 && labels[0] == "dns-version":
 		return only(question, dns.TypeTXT, &dns.TXT{Hdr: header(question.Name, dns.TypeTXT), Txt: []string{specVersion}})
+	case rest == "ns.dns.":
+		return answer{exists: true, records: records(question, []netip.Addr{z.self})}
+	case rest == "dns.":
+		return answer{exists: true}
 	case labels[0] == "svc":
 		return z.service(question, labels[1:])
 	case labels[0] == "pod":
@@ -141,12 +147,11 @@ func (z *zone) addresses(question dns.Question, service *corev1.Service, hostnam
 			all = append(all, e.ip)
 		}
 	}
-	if len(all) == 0 && hostname != "" {
+	if len(all) == 0 { // without ready endpoints the name does not exist
 		return answer{}
 	}
-	if len(all) == 0 {
-		return answer{} // a headless Service without ready endpoints has no records
-	}
+	// Clients take the first: let it be another each time.
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return answer{exists: true, records: records(question, all)}
 }
 
@@ -251,13 +256,14 @@ func (z *zone) srv(question dns.Question, service *corev1.Service, protocol, por
 }
 
 // pod answers below pod: [namespace, dashed address]. The address is in the
-// name; whether a pod has it is not looked up, as upstream's default has it.
+// name; whether the namespace has a pod with it is not looked up, as upstream's
+// default has it.
 func (z *zone) pod(question dns.Question, labels []string) answer {
-	if !z.source.Namespace(labels[0]) || len(labels) > 2 {
-		return answer{}
-	}
 	if len(labels) == 1 {
-		return answer{exists: true}
+		return answer{exists: z.source.Namespace(labels[0])}
+	}
+	if len(labels) > 2 {
+		return answer{}
 	}
 	for _, separator := range []string{".", ":"} {
 		if ip, err := netip.ParseAddr(strings.ReplaceAll(labels[1], "-", separator)); err == nil {

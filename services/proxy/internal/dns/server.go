@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,35 +18,34 @@ import (
 type Config struct {
 	Address netip.AddrPort // the cluster's DNS address
 	Domain  string         // "cluster.local"
-	// Upstreams answer names outside the cluster; the server's own address among
-	// them is left out.
-	Upstreams []netip.AddrPort
-	Source    Source
-	Log       *slog.Logger
+	// ResolvConf is the file with the resolvers that answer names outside the
+	// cluster. It is read again when it changes; the server's own address in it is
+	// left out.
+	ResolvConf string
+	Source     Source
+	Log        *slog.Logger
 }
 
-const (
-	upstreamTimeout = 2 * time.Second
-	maxUDP          = 1232 // larger answers fragment (RFC 9715)
-	cacheEntries    = 2000
-	maxCacheTTL     = 30 * time.Second
-	maxForwards     = 256 // questions under way at once
-)
+// maxUDP is the size of the largest answer over UDP; larger ones fragment (RFC
+// 9715).
+const maxUDP = 1232
 
 // Server answers DNS over UDP and TCP.
 type Server struct {
-	config Config
-	zone   zone
-	cache  cache
-	slots  chan struct{}
+	config    Config
+	zone      zone
+	upstreams *upstreams
 
-	answered, forwarded, failed atomic.Int64
+	answered atomic.Int64
 }
 
 // New makes a server; Run serves.
 func New(config Config) *Server {
-	config.Upstreams = slices.DeleteFunc(slices.Clone(config.Upstreams), func(a netip.AddrPort) bool { return a == config.Address })
-	return &Server{config: config, zone: zone{dns.Fqdn(config.Domain), config.Source}, cache: cache{entries: map[dns.Question]cached{}}, slots: make(chan struct{}, maxForwards)}
+	return &Server{
+		config:    config,
+		zone:      zone{dns.CanonicalName(config.Domain), config.Address.Addr(), config.Source},
+		upstreams: newUpstreams(config),
+	}
 }
 
 // Run serves until ctx ends.
@@ -92,42 +89,51 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, request *dns.Msg) {
 
 func (s *Server) reply(request *dns.Msg, udp bool) *dns.Msg {
 	reply := new(dns.Msg)
-	if request.Opcode != dns.OpcodeQuery {
-		return reply.SetRcode(request, dns.RcodeNotImplemented)
+	size := dns.MinMsgSize
+	if option := request.IsEdns0(); option != nil {
+		if option.Version() != 0 {
+			return reply.SetRcode(request, dns.RcodeBadVers).SetEdns0(maxUDP, false)
+		}
+		size = min(max(int(option.UDPSize()), dns.MinMsgSize), maxUDP)
 	}
-	if len(request.Question) != 1 || request.Question[0].Qclass != dns.ClassINET {
+	if !udp {
+		size = dns.MaxMsgSize
+	}
+	switch {
+	case request.Opcode != dns.OpcodeQuery:
+		return reply.SetRcode(request, dns.RcodeNotImplemented)
+	case len(request.Question) != 1:
+		return reply.SetRcode(request, dns.RcodeFormatError)
+	case request.Question[0].Qclass != dns.ClassINET, request.Question[0].Qtype == dns.TypeAXFR, request.Question[0].Qtype == dns.TypeIXFR:
 		return reply.SetRcode(request, dns.RcodeRefused)
 	}
-	question := request.Question[0]
 	reply.SetReply(request)
 	reply.RecursionAvailable = true
 	s.answered.Add(1)
-	if found, ours := s.local(question); ours {
-		reply.Authoritative = true
-		reply.Answer, reply.Extra = found.records, found.extra
-		if !found.exists {
-			reply.Rcode = dns.RcodeNameError
-		}
-		if len(found.records) == 0 {
-			reply.Ns = []dns.RR{s.zone.soa()}
-		}
-		s.followAlias(reply, question)
-	} else {
-		s.forward(reply, question)
-	}
-	size := dns.MaxMsgSize
-	if option := request.IsEdns0(); option != nil {
+	s.fill(reply, request.Question[0])
+	if request.IsEdns0() != nil {
 		reply.SetEdns0(maxUDP, false)
-		size = int(option.UDPSize())
-	} else {
-		size = min(size, dns.MinMsgSize)
 	}
-	if udp {
-		reply.Truncate(min(max(size, dns.MinMsgSize), maxUDP))
-	} else {
-		reply.Truncate(dns.MaxMsgSize)
-	}
+	reply.Truncate(size)
 	return reply
+}
+
+// fill answers a question: of the cluster, or by the upstreams.
+func (s *Server) fill(reply *dns.Msg, question dns.Question) {
+	found, ours := s.local(question)
+	if !ours {
+		s.upstreams.forward(reply, question)
+		return
+	}
+	reply.Authoritative = true
+	reply.Answer, reply.Extra = found.records, found.extra
+	if !found.exists {
+		reply.Rcode = dns.RcodeNameError
+	}
+	if len(found.records) == 0 {
+		reply.Ns = []dns.RR{s.zone.soa()}
+	}
+	s.followAlias(reply, question)
 }
 
 // local answers names of the cluster.
@@ -153,89 +159,12 @@ func (s *Server) followAlias(reply *dns.Msg, question dns.Question) {
 		return
 	}
 	outside := new(dns.Msg)
-	s.forward(outside, target)
+	s.upstreams.forward(outside, target)
 	reply.Answer = append(reply.Answer, outside.Answer...)
-}
-
-// forward asks the upstreams, each once, the first that answers wins.
-func (s *Server) forward(reply *dns.Msg, question dns.Question) {
-	if found, ok := s.cache.get(question); ok {
-		reply.Rcode, reply.Answer, reply.Ns = found.Rcode, found.Answer, found.Ns
-		return
-	}
-	reply.Rcode = dns.RcodeServerFailure
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	default:
-		return // a flood of names outside must not take the node's memory
-	}
-	s.forwarded.Add(1)
-	message := new(dns.Msg)
-	message.SetQuestion(question.Name, question.Qtype)
-	message.SetEdns0(maxUDP, false)
-	for _, upstream := range s.config.Upstreams {
-		found, err := exchange(message, upstream)
-		if err != nil {
-			s.config.Log.Debug("Upstream resolver does not answer", "resolver", upstream, "err", err)
-			continue
-		}
-		reply.Rcode, reply.Answer, reply.Ns = found.Rcode, found.Answer, found.Ns
-		s.cache.put(question, found)
-		return
-	}
-	s.failed.Add(1)
-}
-
-func exchange(message *dns.Msg, upstream netip.AddrPort) (*dns.Msg, error) {
-	client := dns.Client{Net: "udp", Timeout: upstreamTimeout, UDPSize: maxUDP}
-	found, _, err := client.Exchange(message, upstream.String())
-	if err == nil && found.Truncated {
-		client.Net = "tcp"
-		found, _, err = client.Exchange(message, upstream.String())
-	}
-	return found, err
-}
-
-// cache holds answers of upstreams for a short time.
-type cache struct {
-	mu      sync.Mutex
-	entries map[dns.Question]cached
-}
-
-type cached struct {
-	message *dns.Msg
-	until   time.Time
-}
-
-func (c *cache) get(question dns.Question) (*dns.Msg, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	found, ok := c.entries[question]
-	if !ok || time.Now().After(found.until) {
-		return nil, false
-	}
-	return found.message, true
-}
-
-func (c *cache) put(question dns.Question, message *dns.Msg) {
-	if message.Rcode != dns.RcodeSuccess && message.Rcode != dns.RcodeNameError {
-		return
-	}
-	life := maxCacheTTL
-	for _, record := range append(slices.Clone(message.Answer), message.Ns...) {
-		life = min(life, time.Duration(record.Header().Ttl)*time.Second)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.entries) >= cacheEntries {
-		clear(c.entries) // simple, and rare
-	}
-	c.entries[question] = cached{message, time.Now().Add(life)}
 }
 
 // Counts are the questions answered, those passed on, and those that no
 // upstream answered.
 func (s *Server) Counts() (answered, forwarded, failed int64) {
-	return s.answered.Load(), s.forwarded.Load(), s.failed.Load()
+	return s.answered.Load(), s.upstreams.forwarded.Load(), s.upstreams.failed.Load()
 }

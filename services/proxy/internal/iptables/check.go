@@ -29,6 +29,16 @@ func (s *Syncer) Check(ctx context.Context) (changed bool, err error) {
 	return true, s.full(ctx)
 }
 
+// learn reads back what a full sync wrote, so that foreign changes are noticed from
+// then on. What cannot be read or differs already is left to the next Check.
+func (s *Syncer) learn(ctx context.Context) {
+	for _, table := range tables() {
+		if text, err := s.execer.Save(ctx, table); err == nil {
+			s.matches(table, parse(text))
+		}
+	}
+}
+
 // matches says whether a table has the chains and ways in that it should. iptables
 // writes rules in other words than it was given, so a chain's rules are compared
 // by number the first time, and with what was read then from there on.

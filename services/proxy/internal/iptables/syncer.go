@@ -149,6 +149,7 @@ func (s *Syncer) full(ctx context.Context) error {
 	s.kernel = next
 	clear(s.dirty)
 	s.rebase = false
+	s.learn(ctx)
 	return nil
 }
 

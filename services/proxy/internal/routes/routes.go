@@ -1,8 +1,10 @@
 // Package routes sends traffic for other nodes' pods to those nodes, and keeps
-// traffic to Services on this one.
+// traffic to Services on this one. It owns the devices sampan-svc and
+// sampan-vxlan, and the routes with its protocol number; others are left alone.
 package routes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +22,6 @@ const (
 	Protocol netlink.RouteProtocol = 88
 	// serviceDevice is the local device that the Service range is routed to.
 	serviceDevice = "sampan-svc"
-	vxlanDevice   = "sampan-vxlan"
-	vxlanID       = 88
-	vxlanPort     = 8472
 )
 
 // Mode is how pods of other nodes are reached.
@@ -45,112 +44,42 @@ func ParseMode(text string) (Mode, error) {
 	return "", fmt.Errorf("pod network %q is none of auto, routes, vxlan, none", text)
 }
 
-// Node is another node.
+// Node is a node with its pods.
 type Node struct {
 	Name    string
-	Address netip.Addr
+	Address netip.Addr // invalid while it is not known
 	Pods    []netip.Prefix
-}
-
-// Service keeps the Service range on this host: packets to a Service that does
-// not exist reach a device without a peer and never leave. Addresses are given
-// to the device too (cluster DNS).
-func Service(serviceRange netip.Prefix, source netip.Addr, addresses []netip.Addr) error {
-	link, err := ensureServiceDevice()
-	if err != nil {
-		return err
-	}
-	if err := setAddresses(link, addresses); err != nil {
-		return err
-	}
-	if !serviceRange.IsValid() {
-		return nil
-	}
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(serviceRange), Protocol: Protocol, Scope: netlink.SCOPE_LINK}
-	if source.IsValid() {
-		route.Src = source.AsSlice()
-	}
-	if err := netlink.RouteReplace(route); err != nil {
-		return fmt.Errorf("routing %s to %s: %w", serviceRange, serviceDevice, err)
-	}
-	return nil
-}
-
-// ensureServiceDevice makes a dummy device, or a bridge without ports where the
-// kernel has no dummy.
-func ensureServiceDevice() (netlink.Link, error) {
-	link, err := netlink.LinkByName(serviceDevice)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		attributes := netlink.NewLinkAttrs()
-		attributes.Name = serviceDevice
-		if err = netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attributes}); errors.Is(err, syscall.EOPNOTSUPP) {
-			err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("making device %s: %w", serviceDevice, err)
-		}
-		link, err = netlink.LinkByName(serviceDevice)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("finding device %s: %w", serviceDevice, err)
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return nil, fmt.Errorf("starting device %s: %w", serviceDevice, err)
-	}
-	return link, nil
-}
-
-func setAddresses(link netlink.Link, want []netip.Addr) error {
-	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
-	if err != nil {
-		return fmt.Errorf("listing addresses of %s: %w", link.Attrs().Name, err)
-	}
-	for _, address := range have {
-		ip, _ := netip.AddrFromSlice(address.IP)
-		if !slices.Contains(want, ip.Unmap()) {
-			if err := netlink.AddrDel(link, &address); err != nil {
-				return fmt.Errorf("removing address %s: %w", ip, err)
-			}
-		}
-	}
-	for _, ip := range want {
-		address := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(ip, ip.BitLen()))}
-		if err := netlink.AddrReplace(link, address); err != nil {
-			return fmt.Errorf("adding address %s: %w", ip, err)
-		}
-	}
-	return nil
 }
 
 func ipNet(prefix netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
+// Network is the pod network as one node sees it.
+type Network struct {
+	Mode Mode
+	Self Node
+	// Pods is the range of all pods. A node that claims others gets no route.
+	// Invalid: nodes are believed.
+	Pods netip.Prefix
+}
+
 // Reconcile makes the routes to the pods of other nodes, and removes those of
-// this package that are not wanted any more.
-func Reconcile(_ context.Context, mode Mode, self netip.Addr, nodes []Node) error {
-	if mode == None {
-		nodes = nil
-	}
-	wanted := map[string]*netlink.Route{}
-	var problems []error
-	for _, node := range nodes {
-		for _, pods := range node.Pods {
-			route, err := routeTo(mode, self, node, pods)
-			if err != nil {
-				problems = append(problems, fmt.Errorf("routing to pods of %s: %w", node.Name, err))
-				continue
-			}
-			wanted[route.Dst.String()] = route
-		}
-	}
+// this package that are not wanted any more. A node that cannot be reached does
+// not hold up the others.
+func (n Network) Reconcile(_ context.Context, others []Node) error {
+	wanted, tunnel, problem := n.routes(others)
+	problems := []error{problem}
 	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: Protocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("listing routes: %w", err)
 	}
-	service, _ := netlink.LinkByName(serviceDevice)
+	service := 0
+	if link, err := netlink.LinkByName(serviceDevice); err == nil {
+		service = link.Attrs().Index
+	}
 	for _, route := range have {
-		if service != nil && route.LinkIndex == service.Attrs().Index {
+		if route.LinkIndex == service {
 			continue
 		}
 		want := wanted[route.Dst.String()]
@@ -158,9 +87,7 @@ func Reconcile(_ context.Context, mode Mode, self netip.Addr, nodes []Node) erro
 			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, syscall.ESRCH) {
 				problems = append(problems, fmt.Errorf("removing route to %s: %w", route.Dst, err))
 			}
-			continue
-		}
-		if want.Gw.Equal(route.Gw) && want.LinkIndex == route.LinkIndex {
+		} else if want.Gw.Equal(route.Gw) && want.LinkIndex == route.LinkIndex {
 			delete(wanted, route.Dst.String())
 		}
 	}
@@ -169,71 +96,67 @@ func Reconcile(_ context.Context, mode Mode, self netip.Addr, nodes []Node) erro
 			problems = append(problems, fmt.Errorf("adding route to %s: %w", route.Dst, err))
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, tunnel.prune())...)
+}
+
+// routes are the wanted routes by destination. Of two nodes that claim the same
+// pods the first by name gets them.
+func (n Network) routes(others []Node) (map[string]*netlink.Route, *tunnel, error) {
+	wanted, tunnel := map[string]*netlink.Route{}, &tunnel{self: n.Self, peers: map[netip.Addr]bool{}}
+	if n.Mode == None {
+		return wanted, tunnel, nil
+	}
+	var problems []error
+	taken := slices.Clone(n.Self.Pods)
+	for _, node := range slices.SortedFunc(slices.Values(others), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) }) {
+		for _, pods := range node.Pods {
+			if slices.ContainsFunc(taken, pods.Overlaps) || !n.plausible(pods) {
+				problems = append(problems, fmt.Errorf("pods %s of node %s: the range is another node's, or not of the cluster's pods", pods, node.Name))
+				continue
+			}
+			taken = append(taken, pods)
+			route, err := n.routeTo(tunnel, node, pods)
+			if err != nil {
+				problems = append(problems, fmt.Errorf("routing to pods of node %s: %w", node.Name, err))
+			} else if route != nil {
+				wanted[route.Dst.String()] = route
+			}
+		}
+	}
+	return wanted, tunnel, errors.Join(problems...)
+}
+
+func (n Network) plausible(pods netip.Prefix) bool {
+	return !n.Pods.IsValid() || (n.Pods.Contains(pods.Addr()) && n.Pods.Bits() <= pods.Bits())
 }
 
 // routeTo is the way to a node's pods: directly where the node is a neighbour,
-// through the VXLAN otherwise.
-func routeTo(mode Mode, self netip.Addr, node Node, pods netip.Prefix) (*netlink.Route, error) {
-	route := &netlink.Route{Dst: ipNet(pods.Masked()), Gw: node.Address.AsSlice(), Protocol: Protocol}
+// through the VXLAN otherwise. It is nil while this node's own address is not
+// known, which the VXLAN needs.
+func (n Network) routeTo(tunnel *tunnel, node Node, pods netip.Prefix) (*netlink.Route, error) {
+	route := &netlink.Route{Dst: ipNet(pods), Gw: node.Address.AsSlice(), Protocol: Protocol}
 	found, err := netlink.RouteGet(node.Address.AsSlice())
-	if err != nil {
+	if err != nil || len(found) == 0 {
 		return nil, fmt.Errorf("finding %s: %w", node.Address, err)
 	}
-	neighbour := len(found) > 0 && found[0].Gw == nil
-	if mode == Host || (mode == Auto && neighbour) {
+	neighbour := found[0].Gw == nil
+	if n.Mode == Host || (n.Mode == Auto && neighbour) {
 		if !neighbour {
 			return nil, fmt.Errorf("%s is not on this node's link; --pod-network=auto or vxlan reaches it", node.Address)
 		}
 		route.LinkIndex = found[0].LinkIndex
 		return route, nil
 	}
-	link, err := ensureVXLAN(self)
-	if err != nil {
-		return nil, err
+	if !n.Self.Address.IsValid() {
+		return nil, nil
 	}
-	if err := setPeer(link, node.Address); err != nil {
+	link, err := tunnel.to(node.Address, found[0].LinkIndex)
+	if err != nil {
 		return nil, err
 	}
 	route.LinkIndex = link.Attrs().Index
 	route.SetFlag(netlink.FLAG_ONLINK)
 	return route, nil
-}
-
-// hardware is the address of a node's end of the VXLAN, made from the node's
-// own so that nobody has to be asked for it.
-func hardware(ip netip.Addr) net.HardwareAddr {
-	b := ip.As4()
-	return net.HardwareAddr{0x0a, 0x58, b[0], b[1], b[2], b[3]}
-}
-
-func ensureVXLAN(self netip.Addr) (netlink.Link, error) {
-	link, err := netlink.LinkByName(vxlanDevice)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		attributes := netlink.NewLinkAttrs()
-		attributes.Name, attributes.HardwareAddr = vxlanDevice, hardware(self)
-		if err := netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: attributes, VxlanId: vxlanID, Port: vxlanPort, SrcAddr: self.AsSlice(), Learning: false}); err != nil {
-			return nil, fmt.Errorf("making device %s: %w", vxlanDevice, err)
-		}
-		link, err = netlink.LinkByName(vxlanDevice)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("finding device %s: %w", vxlanDevice, err)
-	}
-	return link, netlink.LinkSetUp(link)
-}
-
-// setPeer tells the VXLAN where a node's end is.
-func setPeer(link netlink.Link, node netip.Addr) error {
-	forward := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: syscall.AF_BRIDGE, State: netlink.NUD_PERMANENT, Flags: netlink.NTF_SELF, IP: node.AsSlice(), HardwareAddr: hardware(node)}
-	if err := netlink.NeighSet(forward); err != nil {
-		return fmt.Errorf("forwarding to %s: %w", node, err)
-	}
-	resolve := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT, IP: node.AsSlice(), HardwareAddr: hardware(node)}
-	if err := netlink.NeighSet(resolve); err != nil {
-		return fmt.Errorf("resolving %s: %w", node, err)
-	}
-	return nil
 }
 
 // Sysctls sets what forwarding needs in this network namespace.
@@ -252,16 +175,12 @@ func Sysctls() error {
 
 // Cleanup removes the devices and routes of this package.
 func Cleanup(ctx context.Context) error {
-	problems := []error{Reconcile(ctx, None, netip.Addr{}, nil)}
-	for _, name := range []string{serviceDevice, vxlanDevice} {
-		link, err := netlink.LinkByName(name)
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			continue
-		}
-		if err == nil {
-			err = netlink.LinkDel(link)
-		}
-		problems = append(problems, err)
+	problems := []error{Network{Mode: None}.Reconcile(ctx, nil)}
+	link, err := netlink.LinkByName(serviceDevice)
+	if err == nil {
+		problems = append(problems, netlink.LinkDel(link))
+	} else if !errors.As(err, &netlink.LinkNotFoundError{}) {
+		problems = append(problems, fmt.Errorf("finding device %s: %w", serviceDevice, err))
 	}
 	return errors.Join(problems...)
 }

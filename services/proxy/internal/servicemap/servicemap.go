@@ -4,9 +4,9 @@
 package servicemap
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -54,11 +54,25 @@ type Endpoint struct {
 	Local   bool // on this node
 	AnyNode bool // not said on which node it is
 	Ready   bool // else it is terminating and still serving
+	Near    bool // topology hints give it to this node
 }
 
-// Usable are the endpoints for traffic that may go anywhere: the ready ones, or
-// those that terminate and still serve when none is ready (KEP-1669).
-func (p *Port) Usable() []Endpoint { return choose(p.Endpoints) }
+// Usable are the endpoints for traffic that may go anywhere: the ready ones, of
+// those the near ones if there are any, or those that terminate and still serve
+// when none is ready (KEP-1669).
+func (p *Port) Usable() []Endpoint {
+	usable := choose(p.Endpoints)
+	var near []Endpoint
+	for _, e := range usable {
+		if e.Near {
+			near = append(near, e)
+		}
+	}
+	if len(near) > 0 {
+		return near
+	}
+	return usable
+}
 
 // Local are the endpoints on this node, chosen in the same way.
 func (p *Port) Local() []Endpoint {
@@ -69,6 +83,17 @@ func (p *Port) Local() []Endpoint {
 		}
 	}
 	return choose(local)
+}
+
+// LocalAddresses is how many ready endpoints are on this node.
+func (p *Port) LocalAddresses() int {
+	n := 0
+	for _, e := range p.Endpoints {
+		if e.Local && e.Ready {
+			n++
+		}
+	}
+	return n
 }
 
 func choose(all []Endpoint) []Endpoint {
@@ -87,6 +112,7 @@ func choose(all []Endpoint) []Endpoint {
 // Options of the node that the map is made for.
 type Options struct {
 	NodeName string
+	Zone     string // of the node, "" when it has none
 	Family   corev1.IPFamily
 	// AllowExternalIPs forwards spec.externalIPs (CVE-2020-8554: any tenant may claim
 	// any address with them).
@@ -96,10 +122,10 @@ type Options struct {
 }
 
 // Ports are the forwarded ports of one Service, given its slices; none for a
-// headless or an ExternalName Service.
+// headless or an ExternalName Service, and for one that another proxy handles.
 func Ports(service *corev1.Service, slices []*discoveryv1.EndpointSlice, o Options) []Port {
 	ip, ok := clusterIP(service, o)
-	if !ok {
+	if !ok || foreign(service) {
 		return nil
 	}
 	var out []Port
@@ -192,7 +218,7 @@ func endpoints(all []*discoveryv1.EndpointSlice, name string, protocol corev1.Pr
 	if o.Family == corev1.IPv6Protocol {
 		want = discoveryv1.AddressTypeIPv6
 	}
-	found := map[netip.AddrPort]Endpoint{}
+	found := map[netip.AddrPort]candidate{}
 	for _, slice := range all {
 		if slice.AddressType != want {
 			continue
@@ -204,18 +230,31 @@ func endpoints(all []*discoveryv1.EndpointSlice, name string, protocol corev1.Pr
 			for _, e := range slice.Endpoints {
 				if endpoint, ok := usable(e, uint16(*port.Port), o); ok {
 					if have, seen := found[endpoint.Address]; !seen || !have.Ready {
-						found[endpoint.Address] = endpoint
+						found[endpoint.Address] = candidate{endpoint, e.Hints}
 					}
 				}
 			}
 		}
 	}
-	out := make([]Endpoint, 0, len(found))
-	for _, e := range found {
-		out = append(out, e)
+	sorted := slices.SortedFunc(maps.Values(found), func(a, b candidate) int { return a.Address.Compare(b.Address) })
+	out := make([]Endpoint, len(sorted))
+	hints := map[int]*discoveryv1.EndpointHints{}
+	for i, c := range sorted {
+		out[i] = c.Endpoint
+		if c.hints != nil {
+			hints[i] = c.hints
+		}
 	}
-	slices.SortFunc(out, func(a, b Endpoint) int { return a.Address.Compare(b.Address) })
+	if len(hints) > 0 {
+		near(out, hints, o)
+	}
 	return out
+}
+
+// candidate is an endpoint with what its slice says of who should use it.
+type candidate struct {
+	Endpoint
+	hints *discoveryv1.EndpointHints
 }
 
 func samePort(port discoveryv1.EndpointPort, name string, protocol corev1.Protocol) bool {
@@ -248,6 +287,3 @@ func usable(e discoveryv1.Endpoint, port uint16, o Options) (Endpoint, bool) {
 	}
 	return Endpoint{Address: netip.AddrPortFrom(ip.Unmap(), port), Local: e.NodeName != nil && *e.NodeName == o.NodeName, AnyNode: e.NodeName == nil, Ready: ready}, true
 }
-
-// Key is a port as text, for maps and comments.
-func (p *Port) Key() string { return p.PortName.String() + "/" + strconv.Itoa(int(p.Port)) }

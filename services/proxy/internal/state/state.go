@@ -11,7 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/fields"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
@@ -25,10 +26,19 @@ type Sources struct {
 // FromAPI feeds everything from the API server's watch.
 func FromAPI(client kubernetes.Interface) Sources {
 	return Sources{
-		Services:       cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "services", "", fields.Everything()),
-		EndpointSlices: cache.NewListWatchFromClient(client.DiscoveryV1().RESTClient(), "endpointslices", "", fields.Everything()),
-		Nodes:          cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
+		Services:       listerWatcher(client, client.CoreV1().Services("").List, client.CoreV1().Services("").Watch),
+		EndpointSlices: listerWatcher(client, client.DiscoveryV1().EndpointSlices("").List, client.DiscoveryV1().EndpointSlices("").Watch),
+		Nodes:          listerWatcher(client, client.CoreV1().Nodes().List, client.CoreV1().Nodes().Watch),
 	}
+}
+
+func listerWatcher[L runtime.Object](client kubernetes.Interface, list func(context.Context, metav1.ListOptions) (L, error), follow cache.WatchFuncWithContext) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return list(ctx, options)
+		},
+		WatchFuncWithContext: follow,
+	}, client)
 }
 
 // Names of indexes.
@@ -71,10 +81,13 @@ func New(sources Sources) (*State, error) {
 func trim(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *corev1.Service:
-		o.ManagedFields, o.Annotations = nil, nil
+		o.ManagedFields, o.Annotations, o.OwnerReferences, o.Spec.Selector = nil, nil, nil, nil
 	case *discoveryv1.EndpointSlice:
 		trigger := o.Annotations[corev1.EndpointsLastChangeTriggerTime]
-		o.ManagedFields, o.Annotations = nil, nil
+		o.ManagedFields, o.Annotations, o.OwnerReferences = nil, nil, nil
+		for i := range o.Endpoints {
+			o.Endpoints[i].TargetRef, o.Endpoints[i].DeprecatedTopology, o.Endpoints[i].Zone = nil, nil, nil
+		}
 		if trigger != "" {
 			o.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger}
 		}
