@@ -119,7 +119,7 @@ func (b *builder) addItem(path, scope, suffix, model string, has func(string) bo
 	}
 	if has("delete") {
 		answer := modelStatus
-		if b.resource.Strategy != nil && b.resource.Strategy.GracePeriod != nil {
+		if b.resource.ReturnDeleted || b.resource.Strategy != nil && b.resource.Strategy.GracePeriod != nil {
 			answer = model
 		}
 		op := b.op("delete", "delete", scope, suffix, answer, deleteParameters, item)

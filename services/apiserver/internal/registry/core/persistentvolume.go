@@ -32,11 +32,12 @@ func PersistentVolumes() *registry.Resource {
 	status.ResetFields = []string{"spec"}
 	return registry.Define(registry.Definition[*corev1.PersistentVolume]{
 		GroupVersion: v1, Resource: "persistentvolumes", Kind: "PersistentVolume", Singular: "persistentvolume", ShortNames: []string{"pv"},
-		New:       func() *corev1.PersistentVolume { return &corev1.PersistentVolume{} },
-		NewList:   func() runtime.Object { return &corev1.PersistentVolumeList{} },
-		KeyPrefix: "/registry/persistentvolumes",
-		Fields:    func(obj *corev1.PersistentVolume) fields.Set { return fields.Set{"name": obj.Name} },
-		Strategy:  volumeBehaviour(),
+		ReturnDeleted: true,
+		New:           func() *corev1.PersistentVolume { return &corev1.PersistentVolume{} },
+		NewList:       func() runtime.Object { return &corev1.PersistentVolumeList{} },
+		KeyPrefix:     "/registry/persistentvolumes",
+		Fields:        func(obj *corev1.PersistentVolume) fields.Set { return fields.Set{"name": obj.Name} },
+		Strategy:      volumeBehaviour(),
 		Columns: []metav1.TableColumnDefinition{
 			table.Name(),
 			table.String("Capacity", doc["capacity"]),

@@ -32,7 +32,8 @@ func PersistentVolumeClaims() *registry.Resource {
 	status.Warnings = nil
 	return registry.Define(registry.Definition[*corev1.PersistentVolumeClaim]{
 		GroupVersion: v1, Resource: "persistentvolumeclaims", Kind: "PersistentVolumeClaim", Singular: "persistentvolumeclaim",
-		ShortNames: []string{"pvc"}, Namespaced: true,
+		ReturnDeleted: true,
+		ShortNames:    []string{"pvc"}, Namespaced: true,
 		New:       func() *corev1.PersistentVolumeClaim { return &corev1.PersistentVolumeClaim{} },
 		NewList:   func() runtime.Object { return &corev1.PersistentVolumeClaimList{} },
 		KeyPrefix: "/registry/persistentvolumeclaims",

@@ -20,10 +20,11 @@ func PodTemplates() *registry.Resource {
 	}
 	return registry.Define(registry.Definition[*corev1.PodTemplate]{
 		GroupVersion: v1, Resource: "podtemplates", Kind: "PodTemplate", Singular: "podtemplate",
-		Namespaced: true,
-		New:        func() *corev1.PodTemplate { return &corev1.PodTemplate{} },
-		NewList:    func() runtime.Object { return &corev1.PodTemplateList{} },
-		KeyPrefix:  "/registry/podtemplates",
+		ReturnDeleted: true,
+		Namespaced:    true,
+		New:           func() *corev1.PodTemplate { return &corev1.PodTemplate{} },
+		NewList:       func() runtime.Object { return &corev1.PodTemplateList{} },
+		KeyPrefix:     "/registry/podtemplates",
 		Strategy: registry.Behaviour[*corev1.PodTemplate]{
 			Default: func(obj *corev1.PodTemplate) { podspec.Default(&obj.Template.Spec) },
 			PrepareForCreate: func(_ context.Context, obj *corev1.PodTemplate) {

@@ -27,11 +27,12 @@ func ResourceQuotas() *registry.Resource {
 	status.ResetFields = []string{"spec"}
 	return registry.Define(registry.Definition[*corev1.ResourceQuota]{
 		GroupVersion: v1, Resource: "resourcequotas", Kind: "ResourceQuota", Singular: "resourcequota", ShortNames: []string{"quota"},
-		Namespaced: true,
-		New:        func() *corev1.ResourceQuota { return &corev1.ResourceQuota{} },
-		NewList:    func() runtime.Object { return &corev1.ResourceQuotaList{} },
-		KeyPrefix:  "/registry/resourcequotas",
-		Strategy:   quotaBehaviour(),
+		ReturnDeleted: true,
+		Namespaced:    true,
+		New:           func() *corev1.ResourceQuota { return &corev1.ResourceQuota{} },
+		NewList:       func() runtime.Object { return &corev1.ResourceQuotaList{} },
+		KeyPrefix:     "/registry/resourcequotas",
+		Strategy:      quotaBehaviour(),
 		Columns: []metav1.TableColumnDefinition{
 			table.Name(),
 			table.String("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),

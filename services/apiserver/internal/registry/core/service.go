@@ -25,7 +25,8 @@ func Services(allocations *allocator.Services, proxying Proxying) *registry.Reso
 	status.Begin, status.Warnings, status.SpecOf = nil, nil, nil
 	r := registry.Define(registry.Definition[*corev1.Service]{
 		GroupVersion: v1, Resource: "services", Kind: "Service", Singular: "service", ShortNames: []string{"svc"},
-		Categories: []string{"all"}, Namespaced: true,
+		ReturnDeleted: true,
+		Categories:    []string{"all"}, Namespaced: true,
 		New:       func() *corev1.Service { return &corev1.Service{} },
 		NewList:   func() runtime.Object { return &corev1.ServiceList{} },
 		KeyPrefix: "/registry/services/specs",

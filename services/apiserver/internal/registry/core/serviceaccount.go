@@ -17,10 +17,11 @@ import (
 func ServiceAccounts(token *registry.Create) *registry.Resource {
 	r := registry.Define(registry.Definition[*corev1.ServiceAccount]{
 		GroupVersion: v1, Resource: "serviceaccounts", Kind: "ServiceAccount", Singular: "serviceaccount", ShortNames: []string{"sa"},
-		Namespaced: true,
-		New:        func() *corev1.ServiceAccount { return &corev1.ServiceAccount{} },
-		NewList:    func() runtime.Object { return &corev1.ServiceAccountList{} },
-		KeyPrefix:  "/registry/serviceaccounts",
+		ReturnDeleted: true,
+		Namespaced:    true,
+		New:           func() *corev1.ServiceAccount { return &corev1.ServiceAccount{} },
+		NewList:       func() runtime.Object { return &corev1.ServiceAccountList{} },
+		KeyPrefix:     "/registry/serviceaccounts",
 		Strategy: registry.Behaviour[*corev1.ServiceAccount]{
 			PrepareForCreate: func(_ context.Context, obj *corev1.ServiceAccount) { dropSecretDetails(obj) },
 			PrepareForUpdate: func(_ context.Context, obj, _ *corev1.ServiceAccount) { dropSecretDetails(obj) },

@@ -21,9 +21,10 @@ func CSIDrivers() *registry.Resource {
 	doc := storagev1.CSIDriverSpec{}.SwaggerDoc()
 	return registry.Define(registry.Definition[*storagev1.CSIDriver]{
 		GroupVersion: v1, Resource: "csidrivers", Kind: "CSIDriver", Singular: "csidriver",
-		New:       func() *storagev1.CSIDriver { return &storagev1.CSIDriver{} },
-		NewList:   func() runtime.Object { return &storagev1.CSIDriverList{} },
-		KeyPrefix: "/registry/csidrivers",
+		ReturnDeleted: true,
+		New:           func() *storagev1.CSIDriver { return &storagev1.CSIDriver{} },
+		NewList:       func() runtime.Object { return &storagev1.CSIDriverList{} },
+		KeyPrefix:     "/registry/csidrivers",
 		Strategy: registry.Behaviour[*storagev1.CSIDriver]{
 			Default:  defaultDriver,
 			Validate: func(_ context.Context, obj *storagev1.CSIDriver) field.ErrorList { return validateDriver(obj) },

@@ -23,9 +23,10 @@ const maxNodeID = 192
 func CSINodes() *registry.Resource {
 	return registry.Define(registry.Definition[*storagev1.CSINode]{
 		GroupVersion: v1, Resource: "csinodes", Kind: "CSINode", Singular: "csinode",
-		New:       func() *storagev1.CSINode { return &storagev1.CSINode{} },
-		NewList:   func() runtime.Object { return &storagev1.CSINodeList{} },
-		KeyPrefix: "/registry/csinodes",
+		ReturnDeleted: true,
+		New:           func() *storagev1.CSINode { return &storagev1.CSINode{} },
+		NewList:       func() runtime.Object { return &storagev1.CSINodeList{} },
+		KeyPrefix:     "/registry/csinodes",
 		Strategy: registry.Behaviour[*storagev1.CSINode]{
 			Validate: func(_ context.Context, obj *storagev1.CSINode) field.ErrorList { return validateCSINode(obj) },
 			ValidateUpdate: func(_ context.Context, obj, old *storagev1.CSINode) field.ErrorList {

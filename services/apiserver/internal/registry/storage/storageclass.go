@@ -24,9 +24,10 @@ func StorageClasses() *registry.Resource {
 	doc := storagev1.StorageClass{}.SwaggerDoc()
 	return registry.Define(registry.Definition[*storagev1.StorageClass]{
 		GroupVersion: v1, Resource: "storageclasses", Kind: "StorageClass", Singular: "storageclass", ShortNames: []string{"sc"},
-		New:       func() *storagev1.StorageClass { return &storagev1.StorageClass{} },
-		NewList:   func() runtime.Object { return &storagev1.StorageClassList{} },
-		KeyPrefix: "/registry/storageclasses",
+		ReturnDeleted: true,
+		New:           func() *storagev1.StorageClass { return &storagev1.StorageClass{} },
+		NewList:       func() runtime.Object { return &storagev1.StorageClassList{} },
+		KeyPrefix:     "/registry/storageclasses",
 		Strategy: registry.Behaviour[*storagev1.StorageClass]{
 			Default: func(obj *storagev1.StorageClass) {
 				if obj.ReclaimPolicy == nil {

@@ -30,10 +30,11 @@ func VolumeAttachments() *registry.Resource {
 	status.ResetFields = []string{"spec"}
 	return registry.Define(registry.Definition[*storagev1.VolumeAttachment]{
 		GroupVersion: v1, Resource: "volumeattachments", Kind: "VolumeAttachment", Singular: "volumeattachment",
-		New:       func() *storagev1.VolumeAttachment { return &storagev1.VolumeAttachment{} },
-		NewList:   func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
-		KeyPrefix: "/registry/volumeattachments",
-		Strategy:  attachmentBehaviour(),
+		ReturnDeleted: true,
+		New:           func() *storagev1.VolumeAttachment { return &storagev1.VolumeAttachment{} },
+		NewList:       func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
+		KeyPrefix:     "/registry/volumeattachments",
+		Strategy:      attachmentBehaviour(),
 		Columns: []metav1.TableColumnDefinition{
 			table.Name(),
 			{Name: "Attacher", Type: "string", Format: "name", Description: doc["attacher"]},

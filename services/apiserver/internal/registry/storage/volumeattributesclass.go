@@ -18,9 +18,10 @@ import (
 func VolumeAttributesClasses() *registry.Resource {
 	return registry.Define(registry.Definition[*storagev1.VolumeAttributesClass]{
 		GroupVersion: v1, Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass", Singular: "volumeattributesclass", ShortNames: []string{"vac"},
-		New:       func() *storagev1.VolumeAttributesClass { return &storagev1.VolumeAttributesClass{} },
-		NewList:   func() runtime.Object { return &storagev1.VolumeAttributesClassList{} },
-		KeyPrefix: "/registry/volumeattributesclasses",
+		ReturnDeleted: true,
+		New:           func() *storagev1.VolumeAttributesClass { return &storagev1.VolumeAttributesClass{} },
+		NewList:       func() runtime.Object { return &storagev1.VolumeAttributesClassList{} },
+		KeyPrefix:     "/registry/volumeattributesclasses",
 		Strategy: registry.Behaviour[*storagev1.VolumeAttributesClass]{
 			Validate: func(_ context.Context, obj *storagev1.VolumeAttributesClass) field.ErrorList {
 				errs := podspec.ValidateCSIDriverName(obj.DriverName, field.NewPath("driverName"))
