@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,7 @@ type stream struct {
 	// stalled ends the stream when the client takes nothing for writeTimeout. It
 	// runs only during writes.
 	stalled *time.Timer
+	socket  *websocket.Conn // nil for a plain answer
 }
 
 func (e *endpoint) newStream(w http.ResponseWriter, r *http.Request, out negotiation.Output) *stream {
@@ -55,6 +57,11 @@ func (s *stream) start() {
 
 // flush sends what is buffered and says whether the client still listens.
 func (s *stream) flush() bool {
+	if s.socket != nil {
+		sent := len(s.buffer) == 0 || s.message(s.buffer)
+		s.buffer = s.buffer[:0]
+		return sent
+	}
 	s.stalled.Reset(writeTimeout)
 	defer s.stalled.Stop()
 	if len(s.buffer) > 0 {
@@ -76,7 +83,8 @@ func (s *stream) send(event *watch.Event) error {
 		return err
 	}
 	s.frame(kind, object)
-	if len(s.buffer) > maxBuffered && !s.flush() {
+	// A WebSocket has each event in a message of its own.
+	if (s.socket != nil || len(s.buffer) > maxBuffered) && !s.flush() {
 		return http.ErrHandlerTimeout
 	}
 	return nil
@@ -92,14 +100,19 @@ func (s *stream) frame(kind string, object []byte) {
 			object = object[:n-1]
 		}
 		s.buffer = append(s.buffer, object...)
-		s.buffer = append(s.buffer, "}\n"...)
+		s.buffer = append(s.buffer, '}')
+		if s.socket == nil {
+			s.buffer = append(s.buffer, '\n')
+		}
 		return
 	}
 	extension := appendHeader(nil, tagExtensionRaw, len(object))
 	head := appendField(nil, tagEventType, []byte(kind))
 	head = appendHeader(head, tagEventObject, len(extension)+len(object))
 	head = append(head, extension...)
-	s.buffer = binary.BigEndian.AppendUint32(s.buffer, uint32(len(head)+len(object)))
+	if s.socket == nil { // a message has its length
+		s.buffer = binary.BigEndian.AppendUint32(s.buffer, uint32(len(head)+len(object)))
+	}
 	s.buffer = append(s.buffer, head...)
 	s.buffer = append(s.buffer, object...)
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,7 +42,15 @@ func (e *endpoint) watch(w http.ResponseWriter, r *http.Request, info *request.I
 	}
 	defer watcher.Close()
 	s := e.newStream(w, r, out)
-	s.start()
+	if websocket.IsWebSocketUpgrade(r) {
+		closing, ok := s.upgrade(cancel)
+		if !ok {
+			return nil
+		}
+		defer closing()
+	} else {
+		s.start()
+	}
 	s.run(ctx, watcher)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -222,6 +223,43 @@ func TestTableWatchSendsColumnsOnce(t *testing.T) {
 		if event.Type != "ADDED" || len(event.Object.Rows) != 1 || (len(event.Object.ColumnDefinitions) > 0) != (i == 0) {
 			t.Errorf("event %d: %s", i, lines.Bytes())
 		}
+	}
+}
+
+func TestWatchOverWebSocket(t *testing.T) {
+	s := testserver.Start(t)
+	fill(t, s, 1)
+	config, err := rest.TLSConfigFor(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	dialer := websocket.Dialer{TLSClientConfig: config, Subprotocols: []string{"base64.binary.k8s.io"}}
+	socket, response, err := dialer.DialContext(t.Context(), strings.Replace(s.Config.Host, "https", "wss", 1)+configMaps+"?watch=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	if got := response.Header.Get("Sec-WebSocket-Protocol"); got != "base64.binary.k8s.io" {
+		t.Errorf("subprotocol %q", got)
+	}
+	_ = socket.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for _, name := range []string{"m00", "later"} {
+		kind, message, err := socket.ReadMessage()
+		if err != nil || kind != websocket.TextMessage || !strings.HasPrefix(string(message), `{"type":"ADDED","object":{"kind":"ConfigMap"`) || !strings.Contains(string(message), `"name":"`+name+`"`) {
+			t.Fatalf("got %d %s: %v", kind, message, err)
+		}
+		if name == "m00" {
+			if _, err := s.Client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("later"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.Stop(); err != nil { // closes the socket
+		t.Fatal(err)
+	}
+	if _, _, err := socket.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+		t.Errorf("the stopped server's socket: %v", err)
 	}
 }
 
