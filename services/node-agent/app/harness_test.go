@@ -159,7 +159,24 @@ func (s *site) startAPI() {
 	}
 }
 
-// credentials makes the agent's identity.
+// kubectl runs the real kubectl as the administrator.
+func (s *site) kubectl(args ...string) (string, error) {
+	s.t.Helper()
+	bin, _ := testenv.Bin()
+	cmd := exec.Command(filepath.Join(bin, "kubectl"), append([]string{"--kubeconfig=" + filepath.Join(s.dir, "admin.kubeconfig")}, args...)...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	var err error
+	s.inside(func() error {
+		if err = cmd.Run(); err != nil {
+			err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, errOut.String())
+		}
+		return nil
+	})
+	return out.String(), err
+}
+
+// credentials makes the agent's identity, and the administrator's.
 func (s *site) credentials() {
 	s.t.Helper()
 	authority, err := pki.LoadAuthority(filepath.Join(s.dir, "ca.crt"), filepath.Join(s.dir, "ca.key"))
@@ -170,9 +187,12 @@ func (s *site) credentials() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	config := pki.Kubeconfig{Server: s.api.Config.Host, Cluster: "test", User: "agent", AuthorityFile: filepath.Join(s.dir, "ca.crt"), KeyPair: pair}
-	if err := config.Write(filepath.Join(s.dir, "agent.kubeconfig")); err != nil {
-		s.t.Fatal(err)
+	admin := &pki.KeyPair{Certificate: s.api.Config.CertData, Key: s.api.Config.KeyData}
+	for user, pair := range map[string]*pki.KeyPair{"agent": pair, "admin": admin} {
+		config := pki.Kubeconfig{Server: s.api.Config.Host, Cluster: "test", User: user, AuthorityFile: filepath.Join(s.dir, "ca.crt"), KeyPair: pair}
+		if err := config.Write(filepath.Join(s.dir, user+".kubeconfig")); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 

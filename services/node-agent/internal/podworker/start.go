@@ -42,7 +42,10 @@ type starter struct {
 
 func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
 	ctx, cancel := context.WithCancel(ctx)
-	w.job = &job{began: time.Now(), cancel: cancel}
+	w.job = &job{began: time.Now(), starts: map[string]bool{}, cancel: cancel}
+	for _, st := range p.starts {
+		w.job.starts[st.spec.Name] = true
+	}
 	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, failed: map[string]hold{}}
 	w.running.Go(func() {
 		defer cancel()
@@ -206,6 +209,10 @@ func (s *starter) start(ctx context.Context, st start) *hold {
 	}
 	s.cfg.Events.Event(s.pod, st.spec, false, "Created", "Container created")
 	id := created.GetContainerId()
+	if st.spec.Lifecycle != nil && st.spec.Lifecycle.PostStart != nil {
+		s.setStarting(id, true)
+		defer s.setStarting(id, false)
+	}
 	if _, err := s.cfg.Runtime.StartContainer(callCtx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		failure := s.fail(st, reasonRun, err)
 		if st.restarts == 0 {

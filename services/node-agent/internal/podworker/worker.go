@@ -32,17 +32,18 @@ type worker struct {
 	uid  types.UID
 	wake chan struct{}
 
-	mu      sync.Mutex
-	pod     *corev1.Pod
-	gone    bool            // from its source
-	dirty   bool            // the runtime may have something new
-	evicted *status.End     // asked for from outside
-	again   bool            // what waits for a retry need not wait any longer
-	results []func()        // of jobs, to be run by the worker's goroutine
-	seen    cri.Pod         // what the runtime had when it was last asked
-	others  []*corev1.Pod   // the node's other pods when this one came
-	static  bool            // it comes from a file of this node
-	told    map[string]bool // containers by id that have been told to stop, hook and event included
+	mu       sync.Mutex
+	pod      *corev1.Pod
+	gone     bool            // from its source
+	dirty    bool            // the runtime may have something new
+	evicted  *status.End     // asked for from outside
+	again    bool            // what waits for a retry need not wait any longer
+	results  []func()        // of jobs, to be run by the worker's goroutine
+	seen     cri.Pod         // what the runtime had when it was last asked
+	others   []*corev1.Pod   // the node's other pods when this one came
+	static   bool            // it comes from a file of this node
+	starting map[string]bool // containers by id whose hook after the start goes on
+	told     map[string]bool // containers by id that have been told to stop, hook and event included
 
 	runtime  cri.Pod
 	asked    bool // runtime is known
@@ -68,8 +69,9 @@ type worker struct {
 // job is what goes on beside the worker.
 type job struct {
 	began  time.Time
-	stop   bool  // it stops the pod
-	grace  int64 // seconds that it gives the containers
+	starts map[string]bool // names of the containers that it starts
+	stop   bool            // it stops the pod
+	grace  int64           // seconds that it gives the containers
 	cancel context.CancelFunc
 }
 
@@ -77,7 +79,7 @@ func newWorker(w *Workers, pod *corev1.Pod, others []*corev1.Pod) *worker {
 	const restartPause = 10 * time.Second
 	return &worker{
 		Workers: w, uid: pod.UID, wake: make(chan struct{}, 1), pod: pod, dirty: true, others: others, began: time.Now(),
-		kills: map[string]bool{}, failures: map[string]hold{}, messages: map[string]string{}, told: map[string]bool{}, paused: map[string]bool{},
+		kills: map[string]bool{}, failures: map[string]hold{}, messages: map[string]string{}, told: map[string]bool{}, starting: map[string]bool{}, paused: map[string]bool{},
 		restarts: &backoff.Map{Base: min(restartPause, w.cfg.MaxRestartPause), Max: w.cfg.MaxRestartPause}, pulls: pulling.NewState(),
 	}
 }
@@ -391,6 +393,10 @@ func earliest(times ...time.Time) time.Time {
 func (w *worker) holdBack(p *plan) {
 	now := time.Now()
 	for name, h := range p.holds {
+		if w.job != nil && w.job.starts[name] { // its pause has just been over
+			delete(p.holds, name)
+			continue
+		}
 		if failure, failed := w.failures[name]; failed { // it has ended because it could not start
 			h.why = failure.why
 			p.holds[name] = h
@@ -474,12 +480,29 @@ func (w *worker) probe(pod *corev1.Pod) {
 	}
 	for _, c := range w.runtime.Running() {
 		spec := findSpec(pod, c.Name())
-		if spec == nil || w.kills[c.GetId()] {
+		if spec == nil || w.kills[c.GetId()] || w.isStarting(c.GetId()) {
 			continue
 		}
 		w.cfg.Probes.Start(probes.Target{
 			Pod: pod, Container: spec, ContainerID: c.GetId(), PodIP: ips[0], StartedAt: time.Unix(0, c.GetStartedAt()),
 		}, w.knownOf(pod, c))
+	}
+}
+
+// isStarting tells that the container's hook after its start goes on.
+func (w *worker) isStarting(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.starting[id]
+}
+
+func (w *worker) setStarting(id string, starting bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if starting {
+		w.starting[id] = true
+	} else {
+		delete(w.starting, id)
 	}
 }
 

@@ -42,6 +42,9 @@ type Input struct {
 	Waiting map[string]Waiting
 	// Started and Ready tell what the probes say of a running container.
 	Started, Ready func(containerID string) bool
+	// Starting tells that a running container is not shown as such yet, because its
+	// hook after the start goes on.
+	Starting func(containerID string) bool
 	// Message reads the termination message of an exited container.
 	Message func(c cri.Container) string
 	// RuntimeName is the scheme of container ids: "containerd".
@@ -215,6 +218,8 @@ func (in *Input) present(out *corev1.ContainerStatus, instances []cri.Container,
 		out.User = &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: user.GetUid(), GID: user.GetGid(), SupplementalGroups: user.GetSupplementalGroups()}}
 	}
 	switch {
+	case now.Running() && in.Starting(now.GetId()):
+		out.State.Waiting = &corev1.ContainerStateWaiting{Reason: waiting}
 	case now.Running():
 		out.State.Running = &corev1.ContainerStateRunning{StartedAt: unixTime(now.GetStartedAt())}
 	case now.Exited():

@@ -1,0 +1,167 @@
+package app_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// containerID is the id of the pod's first container.
+func containerID(pod *corev1.Pod) string {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return ""
+	}
+	return pod.Status.ContainerStatuses[0].ContainerID
+}
+
+func TestKilledAgentGoesOnWhereItWas(t *testing.T) {
+	s := newSite(t)
+	s.apply(`
+metadata: {name: stays}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: registry.test/tool:v1
+    args: [listen, ":8080"]
+    readinessProbe: {httpGet: {port: 8080}, periodSeconds: 1}
+    volumeMounts: [{name: v, mountPath: /v}]
+  volumes: [{name: v, emptyDir: {}}]
+`)
+	s.apply(`
+metadata: {name: leaves}
+spec:
+  containers:
+  - {name: main, image: registry.test/tool:v1, args: [graceful]}
+`)
+	s.apply(`
+metadata: {name: ends}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: main, image: registry.test/tool:v1, args: [graceful]}
+`)
+	before := s.until("stays", "to be ready", ready)
+	s.until("leaves", "to run", running)
+	ends := s.until("ends", "to run", running)
+	s.kill()
+
+	// Meanwhile one pod is deleted for good, and the container of another one ends.
+	zero := int64(0)
+	if err := s.client.CoreV1().Pods("default").Delete(t.Context(), "leaves", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+		t.Fatal(err)
+	}
+	s.gone("leaves")
+	if _, id, _ := strings.Cut(containerID(ends), "://"); !s.signal(id) {
+		t.Fatal("the container to be ended was not found")
+	}
+	s.startAgent()
+
+	ended := s.until("ends", "to have failed", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
+	if end := ended.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 7 {
+		t.Errorf("the exit code of the container that ended meanwhile: %+v", end)
+	}
+	s.eventually("the deleted pod's sandbox to be removed", func() error {
+		left, err := filepath.Glob(filepath.Join(s.dir, "node", "sandboxes", "*"))
+		if err != nil || len(left) > 2 {
+			return fmt.Errorf("%d sandboxes are left, %v", len(left), err)
+		}
+		return nil
+	})
+	after, err := s.pod("stays")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if containerID(after) != containerID(before) || after.Status.ContainerStatuses[0].RestartCount != 0 || !ready(after) {
+		t.Errorf("before:\n%+v\nafter:\n%+v", before.Status, after.Status)
+	}
+	for _, condition := range after.Status.Conditions {
+		for _, old := range before.Status.Conditions {
+			if condition.Type == old.Type && !condition.LastTransitionTime.Equal(&old.LastTransitionTime) {
+				t.Errorf("condition %s has changed at the restart: %+v, was %+v", condition.Type, condition, old)
+			}
+		}
+	}
+	s.remove("stays")
+	s.gone("stays")
+}
+
+// signal sends SIGTERM to the first process of a container.
+func (s *site) signal(id string) bool {
+	s.t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(data), id) {
+			continue
+		}
+		if comm, err := os.ReadFile(filepath.Join(filepath.Dir(file), "comm")); err != nil || strings.TrimSpace(string(comm)) != "tool" {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(filepath.Dir(file)), "%d", &pid); err != nil {
+			continue
+		}
+		process, err := os.FindProcess(pid)
+		if err != nil {
+			continue
+		}
+		return process.Signal(syscall.SIGTERM) == nil
+	}
+	return false
+}
+
+func TestAgentKilledUnderChurnLosesNothing(t *testing.T) {
+	s := newSite(t)
+	s.apply(`
+metadata: {name: steady}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: registry.test/tool:v1}
+`)
+	before := s.until("steady", "to run", running)
+	const cycles, pods = 5, 4
+	for cycle := range cycles {
+		for i := range pods {
+			s.apply(fmt.Sprintf(`
+metadata: {name: churn-%d-%d}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: registry.test/tool:v1}
+`, cycle, i))
+		}
+		// At another moment of the pods' starts each time.
+		time.Sleep(time.Duration(cycle) * 40 * time.Millisecond)
+		s.kill()
+		s.startAgent()
+		for i := range pods {
+			pod := s.until(fmt.Sprintf("churn-%d-%d", cycle, i), "to run", running)
+			if n := pod.Status.ContainerStatuses[0].RestartCount; n != 0 {
+				t.Errorf("pod %s was restarted %d times", pod.Name, n)
+			}
+			s.remove(pod.Name)
+		}
+		time.Sleep(time.Duration(cycle) * 30 * time.Millisecond)
+		s.kill()
+		s.startAgent()
+		for i := range pods {
+			s.gone(fmt.Sprintf("churn-%d-%d", cycle, i))
+		}
+	}
+	after := s.until("steady", "to run", running)
+	if containerID(after) != containerID(before) {
+		t.Errorf("the steady pod's container is %s, was %s", containerID(after), containerID(before))
+	}
+}
