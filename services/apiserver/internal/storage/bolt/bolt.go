@@ -37,17 +37,19 @@ type Options struct {
 	// default os.Exit(1). It must not return in production.
 	Exit func(code int)
 	Log  *slog.Logger
-	now  func() time.Time
+
+	now    func() time.Time
+	commit func(*bolt.Tx) error // tests let it fail
 }
 
 const (
-	fileMode     = 0o600
-	lockTimeout  = time.Second
-	mmapSize     = 1 << 30 // of address space, not of memory
-	queueLength  = 4096
-	batchWrites  = 512
-	batchBytes   = 8 << 20
-	reserveBytes = 16 << 20
+	fileMode    = 0o600
+	lockTimeout = time.Second
+	mmapSize    = 1 << 30 // of address space, not of memory
+	queueLength = 4096
+	batchWrites = 512
+	batchBytes  = 8 << 20
+	maxKeyBytes = 16 << 10
 )
 
 // Store is an open file. It implements storage.Interface.
@@ -64,7 +66,12 @@ type Store struct {
 
 	current   atomic.Int64 // newest revision that sinks have seen
 	compacted atomic.Int64
+	failed    atomic.Bool   // nothing is acknowledged any more
 	expiry    chan struct{} // wakes the expirer
+	full      bool          // the committer's: the device was full at the last try
+
+	writing    sync.Mutex // one write transaction at a time; guards failed
+	compacting sync.Mutex
 
 	mu      sync.Mutex
 	sinks   map[int]*sink // by id; committer and Attach
@@ -97,6 +104,9 @@ func Open(options Options) (*Store, error) {
 	}
 	if options.now == nil {
 		options.now = time.Now
+	}
+	if options.commit == nil {
+		options.commit = (*bolt.Tx).Commit
 	}
 	if err := os.MkdirAll(filepath.Dir(options.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the store's folder: %w", err)
@@ -145,43 +155,56 @@ func openFile(options Options) (db *bolt.DB, err error) {
 	return db, nil
 }
 
-// load reads the revisions, or makes the buckets of a new file. The sizes of
-// what is compacted next are found by reading the log's keys once.
+// load reads the revisions, or makes the buckets of a new file.
 func (s *Store) load() (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			err = fmt.Errorf("%w: %s: %v", errCorrupt, s.options.Path, problem)
 		}
 	}()
-	return s.db.Update(func(tx *bolt.Tx) error {
-		meta := tx.Bucket(metaBucket)
-		if meta == nil {
-			return s.initialize(tx)
+	fresh := false
+	if err := s.db.View(func(tx *bolt.Tx) error {
+		fresh = tx.Bucket(metaBucket) == nil
+		if fresh {
+			return nil
 		}
-		if have, err := decodeRevision(meta.Get(formatKey)); err != nil || have != format {
-			return fmt.Errorf("%w: %s: format %d", errCorrupt, s.options.Path, have)
+		return s.loadFrom(tx)
+	}); err != nil || !fresh {
+		return err
+	}
+	s.history.start(0, s.options.now())
+	return s.db.Update(s.initialize)
+}
+
+func (s *Store) loadFrom(tx *bolt.Tx) error {
+	meta := tx.Bucket(metaBucket)
+	have, err := decodeRevision(meta.Get(formatKey))
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.options.Path, err)
+	}
+	if have != format {
+		return fmt.Errorf("the store %s has format %d; this version reads format %d", s.options.Path, have, format)
+	}
+	current, err := decodeRevision(meta.Get(revisionKey))
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.options.Path, err)
+	}
+	compacted, err := decodeRevision(meta.Get(compactedKey))
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.options.Path, err)
+	}
+	for _, bucket := range [][]byte{logBucket, keysBucket, ttlBucket} {
+		if tx.Bucket(bucket) == nil {
+			return fmt.Errorf("%w: %s: no bucket %s", errCorrupt, s.options.Path, bucket)
 		}
-		current, err := decodeRevision(meta.Get(revisionKey))
-		if err != nil {
-			return err
-		}
-		compacted, err := decodeRevision(meta.Get(compactedKey))
-		if err != nil {
-			return err
-		}
-		for _, bucket := range [][]byte{logBucket, keysBucket, ttlBucket} {
-			if tx.Bucket(bucket) == nil {
-				return fmt.Errorf("%w: %s: no bucket %s", errCorrupt, s.options.Path, bucket)
-			}
-		}
-		if last, _ := tx.Bucket(logBucket).Cursor().Last(); last != nil && int64(binary.BigEndian.Uint64(last)) > current {
-			return fmt.Errorf("%w: %s: log beyond revision %d", errCorrupt, s.options.Path, current)
-		}
-		s.current.Store(current)
-		s.compacted.Store(compacted)
-		s.history.start(current, s.options.now())
-		return nil
-	})
+	}
+	if last, _ := tx.Bucket(logBucket).Cursor().Last(); last != nil && int64(binary.BigEndian.Uint64(last)) > current {
+		return fmt.Errorf("%w: %s: log beyond revision %d", errCorrupt, s.options.Path, current)
+	}
+	s.current.Store(current)
+	s.compacted.Store(compacted)
+	s.history.start(current, s.options.now())
+	return nil
 }
 
 func (s *Store) initialize(tx *bolt.Tx) error {
@@ -200,11 +223,19 @@ func (s *Store) initialize(tx *bolt.Tx) error {
 
 // Current is the newest revision; sinks have seen it.
 func (s *Store) Current(context.Context) (int64, error) {
+	if s.ended() {
+		return 0, storage.ErrClosed
+	}
+	return s.current.Load(), nil
+}
+
+// ended says that the store was closed or has failed.
+func (s *Store) ended() bool {
 	select {
 	case <-s.closed:
-		return 0, storage.ErrClosed
+		return true
 	default:
-		return s.current.Load(), nil
+		return s.failed.Load()
 	}
 }
 
@@ -218,6 +249,10 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		close(s.stop)
 		s.group.Wait()
+		if s.failed.Load() {
+			err = s.db.Close()
+			return
+		}
 		s.db.NoFreelistSync = false
 		if commitErr := s.db.Update(func(tx *bolt.Tx) error {
 			return tx.Bucket(metaBucket).Put(formatKey, revisionBytes(format))

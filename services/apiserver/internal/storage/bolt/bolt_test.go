@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	bbolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
@@ -94,37 +98,6 @@ func TestDamagedFilesAreReported(t *testing.T) {
 	}
 }
 
-func TestKeysExpire(t *testing.T) {
-	s := mustOpen(t, Options{})
-	defer func() { _ = s.Close() }()
-	gone := make(chan storage.Event, 10)
-	if err := s.Attach(t.Context(), "/", 0, func(batch []storage.Event) {
-		for _, e := range batch {
-			if e.Operation == storage.Delete {
-				gone <- e
-			}
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	first, err := s.Create(t.Context(), storage.Put{Key: "/short", TTL: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Create(t.Context(), storage.Put{Key: "/renewed", TTL: 20 * time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Update(t.Context(), storage.Put{Key: "/renewed", TTL: time.Hour}, first.Revision+1); err != nil {
-		t.Fatal(err)
-	}
-	if e := <-gone; e.Key != "/short" {
-		t.Errorf("%s expired", e.Key)
-	}
-	if _, err := s.Get(t.Context(), "/renewed", 0); err != nil {
-		t.Errorf("renewed key: %v", err)
-	}
-}
-
 func TestHistoryIsBoundByAgeAndBytes(t *testing.T) {
 	var h history
 	now := time.Unix(1000, 0)
@@ -185,26 +158,161 @@ func TestFullDiskRefusesWritesAndRecovers(t *testing.T) {
 	if _, err := s.Create(t.Context(), storage.Put{Key: "/b", Value: make([]byte, 1<<20)}); err != nil {
 		t.Errorf("writing after room was made: %v", err)
 	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=200m"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		if _, err := s.Create(t.Context(), storage.Put{Key: fmt.Sprintf("/c/%04d", i), Value: make([]byte, 1<<20)}); err != nil {
+			t.Fatalf("writing after the disk has grown: %v", err)
+		}
+	}
+	if _, err := os.Stat(s.reservePath()); err != nil {
+		t.Errorf("the reserve was not made again: %v", err)
+	}
 	if exited {
 		t.Error("the store ended the process")
 	}
 }
 
 // After a failed sync nothing is acknowledged any more and the process ends.
-func TestFailedCommitIsFatal(t *testing.T) {
+func TestFailedSyncIsFatal(t *testing.T) {
 	codes := make(chan int, 10)
-	s := mustOpen(t, Options{Exit: func(code int) { codes <- code }})
+	var failing atomic.Bool
+	s := mustOpen(t, Options{
+		Exit: func(code int) { codes <- code },
+		commit: func(tx *bbolt.Tx) error {
+			if failing.Load() { // what bbolt returns when fdatasync fails: no file system operation in it
+				return errors.Join(syscall.EIO, tx.Rollback())
+			}
+			return tx.Commit()
+		},
+	})
+	defer func() { _ = s.Close() }()
 	if _, err := s.Create(t.Context(), storage.Put{Key: "/a"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.db.Close(); err != nil { // pulls the file away under the committer
-		t.Fatal(err)
-	}
-	if _, err := s.Create(t.Context(), storage.Put{Key: "/b"}); err == nil {
-		t.Error("a write was acknowledged after the failure")
+	failing.Store(true)
+	if _, err := s.Create(t.Context(), storage.Put{Key: "/b"}); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("the write whose sync failed: %v", err)
 	}
 	if code := <-codes; code == 0 {
 		t.Error("the process would have ended with 0")
+	}
+	failing.Store(false)
+	if _, err := s.Create(t.Context(), storage.Put{Key: "/c"}); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("a later write: %v", err)
+	}
+	if err := s.Compact(t.Context(), 1); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("a later compaction: %v", err)
+	}
+}
+
+// ENOSPC of the sync, or with a meta page that was written, is no refusal.
+func TestOnlyPagesThatDoNotCountAreRefusals(t *testing.T) {
+	write := &fs.PathError{Op: "write", Path: "store", Err: syscall.ENOSPC}
+	for _, test := range []struct {
+		name    string
+		fail    func(tx *bbolt.Tx) error
+		refused bool
+	}{
+		{"pages", func(tx *bbolt.Tx) error { return errors.Join(write, tx.Rollback()) }, true},
+		{"growing", func(tx *bbolt.Tx) error {
+			_ = tx.Rollback()
+			return errors.New("file resize error: truncate store: no space left on device")
+		}, true},
+		{"sync", func(tx *bbolt.Tx) error { return errors.Join(syscall.ENOSPC, tx.Rollback()) }, false},
+		{"meta page", func(tx *bbolt.Tx) error { return errors.Join(tx.Commit(), write) }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var exited, failing atomic.Bool
+			s := mustOpen(t, Options{Exit: func(int) { exited.Store(true) }, commit: func(tx *bbolt.Tx) error {
+				if failing.Load() {
+					return test.fail(tx)
+				}
+				return tx.Commit()
+			}})
+			defer func() { _ = s.Close() }()
+			failing.Store(true)
+			_, err := s.Create(t.Context(), storage.Put{Key: "/b"})
+			if refused := errors.Is(err, storage.ErrNoSpace); refused != test.refused || exited.Load() == test.refused {
+				t.Errorf("error is %v, exited %v", err, exited.Load())
+			}
+		})
+	}
+}
+
+// A value that has changed on the disk is not served.
+func TestChangedValueIsNotServed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	s := mustOpen(t, Options{Path: path})
+	marker := []byte("a value to be found in the file")
+	if _, err := s.Create(t.Context(), storage.Put{Key: "/a/1", Value: marker}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(data, marker, bytes.ToUpper(marker)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, Options{Path: path})
+	defer func() { _ = s.Close() }()
+	if kv, err := s.Get(t.Context(), "/a/1", 0); !errors.Is(err, errCorrupt) {
+		t.Errorf("got %q, %v", kv.Value, err)
+	}
+	if _, err := s.List(t.Context(), "/a/", storage.ListOptions{}); !errors.Is(err, errCorrupt) {
+		t.Errorf("list: %v", err)
+	}
+}
+
+// Readers of the log see each entry or a clear error while history is compacted
+// under them.
+func TestLogIsWholeOrCompacted(t *testing.T) {
+	s := mustOpen(t, Options{NoSync: true})
+	defer func() { _ = s.Close() }()
+	kv, err := s.Create(t.Context(), storage.Put{Key: "/a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2000 {
+			next, err := s.Update(t.Context(), storage.Put{Key: "/a"}, kv.Revision)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			kv = next
+			if kv.Revision%7 == 0 {
+				if err := s.Compact(t.Context(), kv.Revision-3); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		after := s.CompactedRevision()
+		events, complete, err := s.Log(t.Context(), "/", after, 0)
+		var compacted *storage.CompactedError
+		if errors.As(err, &compacted) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(len(events)) != complete-after {
+			t.Fatalf("%d events between %d and %d", len(events), after, complete)
+		}
 	}
 }
 

@@ -1,13 +1,12 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
-	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -21,7 +20,8 @@ type write struct {
 	put       storage.Put
 	expect    int64
 	// frees says that the write makes room and may use the reserve.
-	frees bool
+	frees   bool
+	expired []byte // entry of the ttl bucket to remove with the key
 
 	event  storage.Event
 	result storage.KeyValue
@@ -51,14 +51,28 @@ func (s *Store) submit(ctx context.Context, w *write) (storage.KeyValue, error) 
 	if len(w.put.Value) > storage.MaxValueBytes {
 		return storage.KeyValue{}, storage.ErrTooLarge
 	}
+	if w.put.Key == "" || len(w.put.Key) > maxKeyBytes {
+		return storage.KeyValue{}, fmt.Errorf("key of %d bytes: it must have 1 to %d", len(w.put.Key), maxKeyBytes)
+	}
+	if err := s.enqueue(ctx, w); err != nil {
+		return storage.KeyValue{}, err
+	}
+	return s.outcome(w)
+}
+
+func (s *Store) enqueue(ctx context.Context, w *write) error {
 	w.done = make(chan struct{})
 	select {
 	case <-s.stop:
-		return storage.KeyValue{}, storage.ErrClosed
+		return storage.ErrClosed
 	case <-ctx.Done():
-		return storage.KeyValue{}, ctx.Err()
+		return ctx.Err()
 	case s.queue <- w:
+		return nil
 	}
+}
+
+func (s *Store) outcome(w *write) (storage.KeyValue, error) {
 	select {
 	case <-w.done:
 	case <-s.closed:
@@ -71,8 +85,7 @@ func (s *Store) submit(ctx context.Context, w *write) (storage.KeyValue, error) 
 	return w.result, w.err
 }
 
-// commitAll is the committer: the only one that writes to the file, but for
-// compaction, which takes its turn through bbolt's writer lock.
+// commitAll is the committer: it carries out every write of keys.
 func (s *Store) commitAll() {
 	defer close(s.closed)
 	batch := make([]*write, 0, batchWrites)
@@ -89,57 +102,50 @@ func (s *Store) commitAll() {
 				return
 			}
 		}
-		bytes := len(batch[0].put.Value)
-	gather:
-		for len(batch) < batchWrites && bytes < batchBytes {
-			select {
-			case w := <-s.queue:
-				batch = append(batch, w)
-				bytes += len(w.put.Value)
-			default:
-				break gather
-			}
-		}
-		s.commit(batch)
+		s.commit(s.gather(batch))
 	}
 }
 
-// commit applies a batch in one transaction and answers its writers.
-func (s *Store) commit(batch []*write) {
-	revision, err := s.transact(batch)
-	if outOfSpace(err) {
-		// The writes that make room are tried again without the others, in the room of
-		// the reserve.
-		var freeing []*write
-		for _, w := range batch {
-			if w.frees {
-				freeing = append(freeing, w)
-			} else {
-				w.err = storage.ErrNoSpace
-				close(w.done)
-			}
-		}
-		s.log.Warn("Disk full: writes refused", "refused", len(batch)-len(freeing))
-		if batch = freeing; len(batch) == 0 {
-			return
-		}
-		s.release()
-		if revision, err = s.transact(batch); outOfSpace(err) {
-			for _, w := range batch {
-				w.err = storage.ErrNoSpace
-				close(w.done)
-			}
-			return
+// gather adds to the batch what else waits.
+func (s *Store) gather(batch []*write) []*write {
+	bytes := len(batch[0].put.Value)
+	for len(batch) < batchWrites && bytes < batchBytes {
+		select {
+		case w := <-s.queue:
+			batch = append(batch, w)
+			bytes += len(w.put.Value)
+		default:
+			return batch
 		}
 	}
+	return batch
+}
+
+// commit applies a batch in one transaction and answers its writers. On a full
+// disk, the writes that make room are tried again without the others, in the
+// room of the reserve.
+func (s *Store) commit(batch []*write) {
+	var bytes int64
+	for _, w := range batch {
+		bytes += int64(len(w.put.Value))
+	}
+	if !s.hasRoom(bytes) {
+		batch = refuse(batch)
+	}
+	revision, err := s.transact(batch)
+	if errors.Is(err, storage.ErrNoSpace) {
+		waiting := len(batch)
+		batch = refuse(batch)
+		if !s.full {
+			s.log.Warn("Disk full: writes are refused", "refused", waiting-len(batch))
+		}
+		s.full = true
+		s.release()
+		revision, err = s.transact(batch)
+	}
 	if err != nil {
-		// What is on disk is unknown from here on (fsync may have dropped pages). To
-		// go on could acknowledge a write that is lost, so the process ends.
-		s.log.Error("Store failed; the process ends", "err", err)
-		s.options.Exit(1)
 		for _, w := range batch {
-			w.err = storage.ErrClosed
-			close(w.done)
+			w.answer(err)
 		}
 		return
 	}
@@ -147,6 +153,54 @@ func (s *Store) commit(batch []*write) {
 	for _, w := range batch {
 		close(w.done)
 	}
+}
+
+// refuse answers the writes that need room and returns the others.
+func refuse(batch []*write) (freeing []*write) {
+	for _, w := range batch {
+		if w.frees {
+			freeing = append(freeing, w)
+		} else {
+			w.answer(storage.ErrNoSpace)
+		}
+	}
+	return freeing
+}
+
+func (w *write) answer(err error) {
+	w.result, w.err = storage.KeyValue{}, err
+	close(w.done)
+}
+
+// update runs one write transaction and makes it durable: the only way to the
+// file's writer. storage.ErrNoSpace says that nothing of it is stored. After any
+// other error of the commit, what is on disk is unknown (fsync may have dropped
+// pages): going on could acknowledge a write that is lost, so the process ends.
+func (s *Store) update(apply func(tx *bolt.Tx) (changed bool, err error)) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.failed.Load() {
+		return storage.ErrClosed
+	}
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return fmt.Errorf("beginning transaction: %w", err)
+	}
+	changed, err := apply(tx)
+	if err != nil || !changed {
+		return errors.Join(err, tx.Rollback())
+	}
+	id := uint64(tx.ID())
+	if err = s.options.commit(tx); err == nil {
+		return nil
+	}
+	if outOfSpace(err) && metasBefore(s.options.Path, id) {
+		return storage.ErrNoSpace
+	}
+	s.failed.Store(true)
+	s.log.Error("Store failed; the process ends", "err", err)
+	s.options.Exit(1)
+	return storage.ErrClosed
 }
 
 // deliver hands the batch's events to the sinks and then makes its revision
@@ -192,38 +246,25 @@ func (k *sink) send(events []storage.Event) {
 // transact applies the batch; the error is the transaction's, each write's own
 // is in it.
 func (s *Store) transact(batch []*write) (revision int64, err error) {
-	tx, err := s.db.Begin(true)
-	if err != nil {
-		return 0, fmt.Errorf("beginning transaction: %w", err)
+	revision = s.current.Load()
+	if len(batch) == 0 {
+		return revision, nil
 	}
-	t := transaction{log: tx.Bucket(logBucket), keys: tx.Bucket(keysBucket), ttl: tx.Bucket(ttlBucket), revision: s.current.Load(), now: s.options.now()}
-	t.log.FillPercent = 1 // only appended to
-	changed := false
-	for _, w := range batch {
-		w.err = nil
-		if err := t.apply(w); err != nil {
-			return 0, errors.Join(err, tx.Rollback())
+	err = s.update(func(tx *bolt.Tx) (bool, error) {
+		t := transaction{log: tx.Bucket(logBucket), keys: tx.Bucket(keysBucket), ttl: tx.Bucket(ttlBucket), revision: revision, now: s.options.now()}
+		t.log.FillPercent = 1 // only appended to
+		for _, w := range batch {
+			if err := t.apply(w); err != nil {
+				return false, err
+			}
 		}
-		changed = changed || w.err == nil
-	}
-	if !changed {
-		return t.revision, tx.Rollback()
-	}
-	if err := tx.Bucket(metaBucket).Put(revisionKey, revisionBytes(t.revision)); err != nil {
-		return 0, errors.Join(err, tx.Rollback())
-	}
-	if err := tx.Commit(); err != nil {
-		return 0, fmt.Errorf("committing: %w", err)
-	}
-	return t.revision, nil
-}
-
-// outOfSpace says that a transaction failed while its pages were written or the
-// file grown, before the meta page: nothing of it is stored and the file is as
-// it was. The same error from a sync is not this.
-func outOfSpace(err error) bool {
-	var path *fs.PathError
-	return errors.As(err, &path) && (path.Op == "write" || path.Op == "truncate") && errors.Is(err, syscall.ENOSPC)
+		if t.revision == revision {
+			return t.changed, nil
+		}
+		revision = t.revision
+		return true, tx.Bucket(metaBucket).Put(revisionKey, revisionBytes(revision))
+	})
+	return revision, err
 }
 
 // transaction applies writes one after the other; each sees those before it.
@@ -231,30 +272,29 @@ type transaction struct {
 	log, keys, ttl *bolt.Bucket
 	revision       int64
 	now            time.Time
+	changed        bool // beyond what revision shows
 }
 
 // apply carries out one write. A condition that does not hold is w.err; the
 // returned error ends the transaction.
 func (t *transaction) apply(w *write) error {
-	key := []byte(w.put.Key)
-	var have record
-	var current storage.KeyValue
-	if data := t.keys.Get(key); data != nil {
-		var err error
-		if have, err = decodeRecord(data); err != nil {
-			return err
+	w.result, w.event = storage.KeyValue{}, storage.Event{}
+	if w.expired != nil {
+		t.changed = true
+		if err := t.ttl.Delete(w.expired); err != nil {
+			return fmt.Errorf("forgetting expiry: %w", err)
 		}
-		stored, err := decodeEntry(t.log.Get(revisionBytes(have.revision)))
-		if err != nil {
-			return err
-		}
-		current = storage.KeyValue{Key: w.put.Key, Value: append([]byte(nil), stored.value...), Revision: have.revision, CreateRevision: have.create}
+	}
+	current, err := t.current(w.put.Key)
+	if err != nil {
+		w.err = err
+		return nil
 	}
 	if w.err = condition(w, current); w.err != nil {
 		return nil
 	}
 	t.revision++
-	e := entry{operation: w.operation, create: have.create, previous: have.revision, key: w.put.Key, value: w.put.Value}
+	e := entry{operation: w.operation, create: current.CreateRevision, previous: current.Revision, key: w.put.Key, value: w.put.Value}
 	if w.operation == storage.Create {
 		e.create = t.revision
 	}
@@ -271,13 +311,29 @@ func (t *transaction) apply(w *write) error {
 		Operation: w.operation, Key: w.put.Key, Value: w.put.Value, Revision: t.revision, CreateRevision: e.create,
 		PrevRevision: current.Revision, PrevValue: current.Value, Hint: w.put.Hint,
 	}
-	if w.operation == storage.Delete {
-		w.event.Value = nil
-		w.result = storage.KeyValue{Key: w.put.Key, Value: current.Value, Revision: t.revision, CreateRevision: have.create}
-		return t.keys.Delete(key)
-	}
 	w.result = storage.KeyValue{Key: w.put.Key, Value: w.put.Value, Revision: t.revision, CreateRevision: e.create}
-	return t.keys.Put(key, record{t.revision, e.create}.encode())
+	if w.operation == storage.Delete {
+		w.event.Value, w.result.Value = nil, current.Value
+		return t.keys.Delete([]byte(w.put.Key))
+	}
+	return t.keys.Put([]byte(w.put.Key), record{t.revision, e.create}.encode())
+}
+
+// current is a key's state; its Revision is 0 when it does not exist.
+func (t *transaction) current(key string) (storage.KeyValue, error) {
+	data := t.keys.Get([]byte(key))
+	if data == nil {
+		return storage.KeyValue{}, nil
+	}
+	have, err := decodeRecord(data)
+	if err != nil {
+		return storage.KeyValue{}, err
+	}
+	stored, err := decodeEntry(t.log.Get(revisionBytes(have.revision)))
+	if err != nil {
+		return storage.KeyValue{}, err
+	}
+	return storage.KeyValue{Key: key, Value: bytes.Clone(stored.value), Revision: have.revision, CreateRevision: have.create}, nil
 }
 
 func condition(w *write, current storage.KeyValue) error {

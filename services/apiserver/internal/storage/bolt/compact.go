@@ -1,15 +1,14 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
 )
@@ -91,7 +90,9 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	if current := s.current.Load(); revision > current {
 		return &storage.FutureRevisionError{Requested: revision, Current: current}
 	}
-	for s.compacted.Load() < revision {
+	s.compacting.Lock()
+	defer s.compacting.Unlock()
+	for from := s.compacted.Load(); from < revision; from = s.compacted.Load() {
 		select {
 		case <-s.stop:
 			return storage.ErrClosed
@@ -99,20 +100,14 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 			return ctx.Err()
 		default:
 		}
-		to := min(revision, s.compacted.Load()+compactStep)
-		err := s.db.Update(func(tx *bolt.Tx) error { return compactTo(tx, s.compacted.Load(), to) })
-		if outOfSpace(err) {
+		to := min(revision, from+compactStep)
+		step := func(tx *bolt.Tx) (bool, error) { return true, compactTo(tx, from, to) }
+		err := s.update(step)
+		if errors.Is(err, storage.ErrNoSpace) {
 			s.release()
-			err = s.db.Update(func(tx *bolt.Tx) error { return compactTo(tx, s.compacted.Load(), to) })
+			err = s.update(step)
 		}
-		switch {
-		case outOfSpace(err):
-			return storage.ErrNoSpace
-		case errors.Is(err, errCorrupt):
-			return err
-		case err != nil:
-			s.log.Error("Store failed; the process ends", "err", err)
-			s.options.Exit(1)
+		if err != nil {
 			return err
 		}
 		s.compacted.Store(to)
@@ -127,7 +122,7 @@ func compactTo(tx *bolt.Tx, from, to int64) error {
 	var gone [][]byte
 	cursor := log.Cursor()
 	for k, data := cursor.Seek(revisionBytes(from + 1)); k != nil && int64(binary.BigEndian.Uint64(k)) <= to; k, data = cursor.Next() {
-		e, err := decodeEntry(data)
+		e, err := decodeHeader(data)
 		if err != nil {
 			return err
 		}
@@ -163,45 +158,36 @@ func (s *Store) expireAll() {
 	}
 }
 
-type expired struct {
-	expiryKey []byte
-	key       string
-	revision  int64
-}
-
 // expire deletes a step of what is due and says when to come again.
 func (s *Store) expire() (next time.Time) {
-	due, next := s.due()
-	for _, e := range due {
-		_, err := s.submit(context.Background(), &write{operation: storage.Delete, put: storage.Put{Key: e.key}, expect: e.revision, frees: true})
+	due, next, err := s.due()
+	if err != nil {
+		s.log.Warn("Expired keys not found", "err", err)
+		return s.options.now().Add(time.Second)
+	}
+	for _, w := range due {
+		if err := s.enqueue(context.Background(), w); err != nil {
+			return time.Time{}
+		}
+	}
+	for _, w := range due {
+		_, err := s.outcome(w)
 		var conflict *storage.ConflictError
 		if err != nil && !errors.Is(err, storage.ErrNotFound) && !errors.As(err, &conflict) {
 			return s.options.now().Add(time.Second)
 		}
 	}
-	if len(due) == 0 {
-		return next
+	if len(due) > 0 {
+		return s.options.now()
 	}
-	// The index is cleaned after the deletions: a crash in between finds keys that
-	// are gone, which is no harm.
-	err := s.db.Update(func(tx *bolt.Tx) error {
-		for _, e := range due {
-			if err := tx.Bucket(ttlBucket).Delete(e.expiryKey); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		s.log.Warn("Expired keys not forgotten", "err", err)
-		return s.options.now().Add(time.Second)
-	}
-	return s.options.now()
+	return next
 }
 
-func (s *Store) due() (due []expired, next time.Time) {
+// due are the deletions of keys whose time is over, at most a step of them, or
+// else the moment of the next.
+func (s *Store) due() (due []*write, next time.Time, err error) {
 	now := s.options.now().UnixNano()
-	_ = s.db.View(func(tx *bolt.Tx) error {
+	err = s.db.View(func(tx *bolt.Tx) error {
 		cursor := tx.Bucket(ttlBucket).Cursor()
 		for k, v := cursor.First(); k != nil && len(due) < expireStep; k, v = cursor.Next() {
 			at := int64(binary.BigEndian.Uint64(k))
@@ -213,33 +199,11 @@ func (s *Store) due() (due []expired, next time.Time) {
 			if err != nil {
 				return err
 			}
-			due = append(due, expired{append([]byte(nil), k...), string(k[8:]), revision})
+			due = append(due, &write{
+				operation: storage.Delete, put: storage.Put{Key: string(k[8:])}, expect: revision, frees: true, expired: bytes.Clone(k),
+			})
 		}
 		return nil
 	})
-	return due, next
-}
-
-// reserve keeps room beside the file that deletions and compaction may use when
-// the disk is full.
-func (s *Store) reserve() error {
-	file, err := os.OpenFile(s.reservePath(), os.O_CREATE|os.O_RDWR, fileMode)
-	if err != nil {
-		return fmt.Errorf("making reserve: %w", err)
-	}
-	defer func() { _ = file.Close() }()
-	if err := unix.Fallocate(int(file.Fd()), 0, 0, reserveBytes); err != nil {
-		return fmt.Errorf("filling reserve: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) reservePath() string { return s.options.Path + ".reserve" }
-
-// release gives the reserve's room to the file. The reserve is made again when
-// the store is opened the next time.
-func (s *Store) release() {
-	if err := os.Remove(s.reservePath()); err == nil {
-		s.log.Warn("Disk full: reserve released for deletions")
-	}
+	return due, next, err
 }

@@ -4,17 +4,19 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
 )
 
 // The layout of the file:
 //
-//	log   revision (8 bytes, big-endian) → entry: operation, create revision,
-//	      previous revision, expiry, key, value
+//	log   revision (8 bytes, big-endian) → entry: checksums of header and value
+//	      (4 bytes each), operation, create revision, previous revision, expiry,
+//	      key, value
 //	keys  key → record: revision, create revision
 //	ttl   expiry (8 bytes, Unix nanoseconds, big-endian), key → revision
-//	meta  "revision" → newest, "compacted" → compacted revision, "format" → 1
+//	meta  "revision" → newest, "compacted" → compacted revision, "format" → 2
 //
 // A value lives once, in the log. The entry of a live key stays there whatever
 // its age; other entries go when they are below the compacted revision.
@@ -29,10 +31,14 @@ var (
 	formatKey    = []byte("format")
 )
 
-const format = 1
+const format = 2
 
 // errCorrupt says that the file holds what no store has written.
 var errCorrupt = errors.New("the store's file is corrupt")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+const checksums = 8 // bytes of the two checksums
 
 // entry is one write in the log.
 type entry struct {
@@ -45,24 +51,39 @@ type entry struct {
 }
 
 func (e *entry) encode() []byte {
-	out := make([]byte, 0, 1+4*binary.MaxVarintLen64+len(e.key)+len(e.value))
+	out := make([]byte, checksums, checksums+1+4*binary.MaxVarintLen64+len(e.key)+len(e.value))
 	out = append(out, byte(e.operation))
 	out = binary.AppendUvarint(out, uint64(e.create))
 	out = binary.AppendUvarint(out, uint64(e.previous))
 	out = binary.AppendUvarint(out, uint64(e.expiry))
 	out = binary.AppendUvarint(out, uint64(len(e.key)))
 	out = append(out, e.key...)
+	binary.BigEndian.PutUint32(out, crc32.Checksum(out[checksums:], castagnoli))
+	binary.BigEndian.PutUint32(out[4:], crc32.Checksum(e.value, castagnoli))
 	return append(out, e.value...)
 }
 
 // decodeEntry reads an entry. Its value is a part of data, which belongs to the
 // transaction it was read in.
 func decodeEntry(data []byte) (entry, error) {
-	if len(data) == 0 || data[0] < byte(storage.Create) || data[0] > byte(storage.Delete) {
+	e, err := decodeHeader(data)
+	if err != nil {
+		return entry{}, err
+	}
+	if crc32.Checksum(e.value, castagnoli) != binary.BigEndian.Uint32(data[4:]) {
+		return entry{}, fmt.Errorf("%w: value of %s does not match its checksum", errCorrupt, e.key)
+	}
+	return e, nil
+}
+
+// decodeHeader reads an entry without looking at its value, which may be large
+// and not in memory.
+func decodeHeader(data []byte) (entry, error) {
+	if len(data) <= checksums || data[checksums] < byte(storage.Create) || data[checksums] > byte(storage.Delete) {
 		return entry{}, fmt.Errorf("%w: entry without operation", errCorrupt)
 	}
-	e := entry{operation: storage.Operation(data[0])}
-	rest := data[1:]
+	e := entry{operation: storage.Operation(data[checksums])}
+	rest := data[checksums+1:]
 	var length int64
 	for _, number := range []*int64{&e.create, &e.previous, &e.expiry, &length} {
 		value, n := binary.Uvarint(rest)
@@ -75,6 +96,9 @@ func decodeEntry(data []byte) (entry, error) {
 		return entry{}, fmt.Errorf("%w: entry shorter than its key", errCorrupt)
 	}
 	e.key, e.value = string(rest[:length]), rest[length:]
+	if crc32.Checksum(data[checksums:len(data)-len(e.value)], castagnoli) != binary.BigEndian.Uint32(data) {
+		return entry{}, fmt.Errorf("%w: entry does not match its checksum", errCorrupt)
+	}
 	return e, nil
 }
 

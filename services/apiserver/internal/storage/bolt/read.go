@@ -17,16 +17,15 @@ import (
 type snapshot struct {
 	log, keys *bolt.Bucket
 	newest    int64 // of the transaction
+	compacted int64 // likewise
 	at        int64
 }
 
 // read runs f on a snapshot at revision, 0 being the newest that sinks have
 // seen: what is committed but not yet delivered is not shown.
 func (s *Store) read(revision int64, f func(snapshot) error) error {
-	select {
-	case <-s.closed:
+	if s.ended() {
 		return storage.ErrClosed
-	default:
 	}
 	return s.db.View(func(tx *bolt.Tx) error {
 		newest, err := decodeRevision(tx.Bucket(metaBucket).Get(revisionKey))
@@ -47,7 +46,7 @@ func (s *Store) read(revision int64, f func(snapshot) error) error {
 		if revision < compacted {
 			return &storage.CompactedError{Requested: revision, Compacted: compacted}
 		}
-		return f(snapshot{log: tx.Bucket(logBucket), keys: tx.Bucket(keysBucket), newest: newest, at: revision})
+		return f(snapshot{log: tx.Bucket(logBucket), keys: tx.Bucket(keysBucket), newest: newest, compacted: compacted, at: revision})
 	})
 }
 
@@ -100,7 +99,7 @@ func (v snapshot) undone(from, to string) (map[string]int64, error) {
 	out := map[string]int64{}
 	cursor := v.log.Cursor()
 	for k, data := cursor.Seek(revisionBytes(v.at + 1)); k != nil; k, data = cursor.Next() {
-		e, err := decodeEntry(data)
+		e, err := decodeHeader(data)
 		if err != nil {
 			return nil, err
 		}
@@ -201,8 +200,11 @@ func (s *Store) Count(_ context.Context, prefix string) (count int64, err error)
 // Log reads the log after a revision.
 func (s *Store) Log(_ context.Context, prefix string, after int64, limit int) (events []storage.Event, complete int64, err error) {
 	err = s.read(0, func(v snapshot) error {
-		if compacted := s.compacted.Load(); after < compacted {
-			return &storage.CompactedError{Requested: after, Compacted: compacted}
+		if after < v.compacted {
+			return &storage.CompactedError{Requested: after, Compacted: v.compacted}
+		}
+		if after > v.at {
+			return &storage.FutureRevisionError{Requested: after, Current: v.at}
 		}
 		complete = v.at
 		cursor := v.log.Cursor()
@@ -211,7 +213,7 @@ func (s *Store) Log(_ context.Context, prefix string, after int64, limit int) (e
 			if revision > v.at {
 				break
 			}
-			e, err := decodeEntry(data)
+			e, err := decodeHeader(data)
 			if err != nil {
 				return fmt.Errorf("reading revision %d: %w", revision, err)
 			}
@@ -222,7 +224,7 @@ func (s *Store) Log(_ context.Context, prefix string, after int64, limit int) (e
 				complete = events[len(events)-1].Revision
 				return nil
 			}
-			event, err := v.event(e, revision)
+			event, err := v.event(data, revision)
 			if err != nil {
 				return err
 			}
@@ -233,7 +235,11 @@ func (s *Store) Log(_ context.Context, prefix string, after int64, limit int) (e
 	return events, complete, err
 }
 
-func (v snapshot) event(e entry, revision int64) (storage.Event, error) {
+func (v snapshot) event(data []byte, revision int64) (storage.Event, error) {
+	e, err := decodeEntry(data)
+	if err != nil {
+		return storage.Event{}, fmt.Errorf("reading revision %d: %w", revision, err)
+	}
 	event := storage.Event{Operation: e.operation, Key: e.key, Revision: revision, CreateRevision: e.create, PrevRevision: e.previous}
 	if e.operation != storage.Delete {
 		event.Value = bytes.Clone(e.value)

@@ -7,11 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
 )
 
-// Store implements storage.Interface. Keys with a TTL are kept.
+// Store implements storage.Interface.
 type Store struct {
 	mu        sync.Mutex
 	closed    bool
@@ -21,6 +22,7 @@ type Store struct {
 	compacted int64
 	sinks     map[int]sink
 	nextSink  int
+	expiries  map[string]*time.Timer
 }
 
 type sink struct {
@@ -31,7 +33,7 @@ type sink struct {
 var _ storage.Interface = (*Store)(nil)
 
 // New is an empty store.
-func New() *Store { return &Store{live: map[string]storage.KeyValue{}, sinks: map[int]sink{}} }
+func New() *Store { return &Store{live: map[string]storage.KeyValue{}, sinks: map[int]sink{}, expiries: map[string]*time.Timer{}} }
 
 // Create writes a key that must not exist.
 func (s *Store) Create(_ context.Context, put storage.Put) (storage.KeyValue, error) {
@@ -100,6 +102,7 @@ func (s *Store) write(operation storage.Operation, put storage.Put, have storage
 		delete(s.live, put.Key)
 	}
 	event.CreateRevision = kv.CreateRevision
+	s.expire(put, kv.Revision)
 	for _, sink := range s.sinks {
 		if strings.HasPrefix(put.Key, sink.prefix) {
 			sink.deliver([]storage.Event{event})
@@ -108,6 +111,18 @@ func (s *Store) write(operation storage.Operation, put storage.Put, have storage
 	event.Hint = nil
 	s.log = append(s.log, event)
 	return kv, nil
+}
+
+// expire deletes a key at the end of its time if it has not changed by then.
+// Caller must hold mu.
+func (s *Store) expire(put storage.Put, revision int64) {
+	if timer := s.expiries[put.Key]; timer != nil {
+		timer.Stop()
+		delete(s.expiries, put.Key)
+	}
+	if put.TTL > 0 {
+		s.expiries[put.Key] = time.AfterFunc(put.TTL, func() { _, _ = s.Delete(context.Background(), put.Key, revision) })
+	}
 }
 
 // Get reads a key at a revision.
@@ -193,6 +208,9 @@ func (s *Store) read(prefix string, after int64, limit int) (events []storage.Ev
 	if after < s.compacted {
 		return nil, 0, &storage.CompactedError{Requested: after, Compacted: s.compacted}
 	}
+	if after > s.revision {
+		return nil, 0, &storage.FutureRevisionError{Requested: after, Current: s.revision}
+	}
 	for _, e := range s.log {
 		if e.Revision <= after || !strings.HasPrefix(e.Key, prefix) {
 			continue
@@ -261,5 +279,8 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	for _, timer := range s.expiries {
+		timer.Stop()
+	}
 	return nil
 }

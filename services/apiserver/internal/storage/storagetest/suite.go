@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -29,6 +31,8 @@ func Run(t *testing.T, open func(t testing.TB) storage.Interface) {
 		{"AttachStartsFromTheLog", testAttachFromLog},
 		{"CompactionKeepsWhatLives", testCompaction},
 		{"LargeValuesAreRefused", testLarge},
+		{"KeysExpire", testExpiry},
+		{"AttachedInTheMiddleOfWritesNothingIsMissed", testAttachWhileWriting},
 		{"ClosedStoresRefuse", testClosed},
 		{"ModelAgrees", testModel},
 	}
@@ -300,6 +304,10 @@ func testAttachFromLog(t *testing.T, s storage.Interface) {
 	if e := events[1]; string(e.PrevValue) != "two" || e.Value != nil || e.PrevRevision != second.Revision {
 		t.Errorf("deletion is %+v", e)
 	}
+	var future *storage.FutureRevisionError
+	if err := s.Attach(t.Context(), "/a/", second.Revision+10, func([]storage.Event) {}); !errors.As(err, &future) {
+		t.Errorf("attached to the future: %v", err)
+	}
 	part, complete, err := s.Log(t.Context(), "/a/", 0, 1)
 	if err != nil || len(part) != 1 || complete != first.Revision {
 		t.Errorf("one entry of the log: %+v up to %d, %v", part, complete, err)
@@ -355,6 +363,91 @@ func testLarge(t *testing.T, s storage.Interface) {
 	}
 	if _, err := s.Update(t.Context(), storage.Put{Key: "/a/1", Value: make([]byte, storage.MaxValueBytes)}, kv.Revision); err != nil {
 		t.Errorf("the largest value: %v", err)
+	}
+}
+
+// testExpiry lets keys expire in order, but for one whose time was extended and
+// one that was made again.
+func testExpiry(t *testing.T, s storage.Interface) {
+	gone := make(chan storage.Event, 10)
+	if err := s.Attach(t.Context(), "/a/", 0, func(batch []storage.Event) {
+		for _, e := range batch {
+			if e.Operation == storage.Delete {
+				gone <- e
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const short = 20 * time.Millisecond
+	keys := map[string]storage.KeyValue{}
+	for _, key := range []string{"/a/extended", "/a/kept", "/a/made again", "/a/short"} {
+		kv, err := s.Create(t.Context(), storage.Put{Key: key, Value: []byte("x"), TTL: short})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[key] = kv
+	}
+	update := func(key string, ttl time.Duration) {
+		t.Helper()
+		if _, err := s.Update(t.Context(), storage.Put{Key: key, TTL: ttl}, keys[key].Revision); err != nil {
+			t.Skipf("the machine is slower than a key's time: %v", err)
+		}
+	}
+	update("/a/extended", time.Hour)
+	update("/a/kept", 0)
+	if _, err := s.Delete(t.Context(), "/a/made again", keys["/a/made again"].Revision); err != nil {
+		t.Skipf("the machine is slower than a key's time: %v", err)
+	}
+	<-gone
+	mustCreate(t, s, "/a/made again", "x")
+	if e := <-gone; e.Key != "/a/short" || string(e.PrevValue) != "x" {
+		t.Errorf("%+v expired", e)
+	}
+	last, err := s.Create(t.Context(), storage.Put{Key: "/a/last", TTL: short})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-gone; e.Key != "/a/last" || e.PrevRevision != last.Revision {
+		t.Errorf("%+v expired", e)
+	}
+	if n, err := s.Count(t.Context(), "/a/"); err != nil || n != 3 {
+		t.Errorf("%d keys are left, %v", n, err)
+	}
+}
+
+func testAttachWhileWriting(t *testing.T, s storage.Interface) {
+	const writes = 300
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range writes {
+			mustCreateQuietly(t, s, fmt.Sprintf("/a/%d", i))
+		}
+	}()
+	var mu sync.Mutex
+	seen := make([][]int64, 20)
+	for i := range seen {
+		if err := s.Attach(t.Context(), "/a/", 0, func(batch []storage.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range batch {
+				seen[i] = append(seen[i], e.Revision)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-done
+	mu.Lock()
+	defer mu.Unlock()
+	for i, revisions := range seen {
+		if len(revisions) != writes {
+			t.Errorf("sink %d saw %d of %d events", i, len(revisions), writes)
+		}
+		if !slices.IsSorted(revisions) {
+			t.Errorf("sink %d saw %v", i, revisions)
+		}
 	}
 }
 
