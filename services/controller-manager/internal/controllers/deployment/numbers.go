@@ -129,14 +129,22 @@ func bySize(newest bool) func(a, b *appsv1.ReplicaSet) int {
 	}
 }
 
+// occupied is how many pods rs has or will have.
+func occupied(rs *appsv1.ReplicaSet) int32 { return max(size(rs), rs.Status.Replicas) }
+
+// unsettled says whether the pods of rs are not known: it was told another size and
+// its status is still of before.
+func unsettled(rs *appsv1.ReplicaSet) bool { return rs.Status.ObservedGeneration < rs.Generation }
+
 // newSize is the size that the ReplicaSet of the current template should grow to
-// now, within maxSurge over all ReplicaSets.
+// now, within maxSurge over the pods of all ReplicaSets: those too that are still
+// there though their ReplicaSet was told to shrink.
 func newSize(d *appsv1.Deployment, all []*appsv1.ReplicaSet, newest *appsv1.ReplicaSet) int32 {
 	if !rolling(d) {
 		return wanted(d)
 	}
-	room := wanted(d) + maxSurge(d) - sum(all, size)
-	if room <= 0 {
+	room := wanted(d) + maxSurge(d) - sum(all, occupied)
+	if room <= 0 || size(newest) >= wanted(d) || slices.ContainsFunc(all, unsettled) {
 		return size(newest)
 	}
 	return size(newest) + min(room, wanted(d)-size(newest))

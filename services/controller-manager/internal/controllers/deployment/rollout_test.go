@@ -71,8 +71,11 @@ func (w *world) carryOut(plan deployment.Plan, steps int) int {
 	}
 	for _, resize := range plan.Update {
 		do(func() {
-			w.set(resize.Set.UID).Spec = resize.Set.Spec
-			w.set(resize.Set.UID).Annotations = resize.Set.Annotations
+			rs := w.set(resize.Set.UID)
+			if *rs.Spec.Replicas != *resize.Set.Spec.Replicas {
+				rs.Generation++
+			}
+			rs.Spec, rs.Annotations = resize.Set.Spec, resize.Set.Annotations
 		})
 	}
 	for _, gone := range plan.Delete {
@@ -118,6 +121,14 @@ func (w *world) roll(image string) {
 func (w *world) asked() (n int32) {
 	for _, rs := range w.sets {
 		n += *rs.Spec.Replicas
+	}
+	return n
+}
+
+// running counts the pods that are there.
+func (w *world) running() (n int32) {
+	for _, rs := range w.sets {
+		n += rs.Status.Replicas
 	}
 	return n
 }
@@ -171,6 +182,9 @@ func TestDeploymentNeverOvershootsAcrossKills(t *testing.T) {
 			"": func(t *rapid.T) {
 				if n := w.asked(); n > replicas+surge {
 					t.Fatalf("%d replicas are asked for, %d and a surge of %d are allowed", n, replicas, surge)
+				}
+				if n := w.running(); n > replicas+surge {
+					t.Fatalf("%d pods are there, %d and a surge of %d are allowed", n, replicas, surge)
 				}
 				if n := w.available(); n < replicas-unavailable {
 					t.Fatalf("%d replicas are available of %d with %d unavailable allowed", n, replicas, unavailable)

@@ -151,16 +151,16 @@ func (c *Controller) reconcile(ctx context.Context, key string) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	var manageErr error
-	if satisfied {
-		manageErr = c.manage(ctx, key, rs, owned)
+	if !satisfied {
+		// The cache is behind what was done: neither may more be done, nor do the
+		// pods that it shows count. Their events bring the next look, and none may
+		// come for a pod that came and went.
+		return expectations.Timeout, nil
 	}
+	manageErr := c.manage(ctx, key, rs, owned)
 	next, recheck := status(rs, owned, manageErr, c.clock.Now())
 	if err := c.writeStatus(ctx, rs, next); err != nil {
 		return 0, err
-	}
-	if !satisfied && recheck == 0 {
-		recheck = expectations.Timeout // no event may come for a pod that came and went
 	}
 	return recheck, manageErr
 }
