@@ -49,6 +49,9 @@ func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want an error with %q", c.flag, err, c.want)
 		}
 	}
+	if _, err := parse(t, "--audit-log-path", "/x"); err == nil || !strings.Contains(err.Error(), "not safe to ignore: --audit-log-path") {
+		t.Errorf("a value after a space: %v", err)
+	}
 	if _, err := parse(t, "--feature-gates=AllAlpha=true", "--enable-priority-and-fairness", "--storage-media-type=x"); err != nil {
 		t.Errorf("harmless flags: %v", err)
 	}
@@ -69,6 +72,19 @@ func TestATakenPortIsTheOperatorsToMend(t *testing.T) {
 	err = o.Run(context.Background(), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	var usage *component.UsageError
 	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "127.0.0.1:"+port+" is already in use") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAStoreInUseIsTheOperatorsToMend(t *testing.T) {
+	s := testserver.Start(t)
+	o, err := parse(t, "--data-dir="+s.Dir+"/data", "--cert-dir="+t.TempDir(), "--bind-address=127.0.0.1", "--secure-port=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = o.Run(context.Background(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	var usage *component.UsageError
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "is in use by another process") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -47,6 +48,15 @@ func refusedFlags() []string {
 	}
 }
 
+func booleanFlags() []string {
+	return []string{
+		"aggregator-reject-forwarding-redirect", "audit-log-compress", "contention-profiling", "disable-http2-serving",
+		"enable-aggregator-routing", "enable-garbage-collector", "enable-priority-and-fairness",
+		"encryption-provider-config-automatic-reload", "permit-address-sharing", "permit-port-sharing", "service-account-lookup",
+		"shutdown-send-retry-after", "watch-cache",
+	}
+}
+
 func (k *knownFlags) addFlags(fs *pflag.FlagSet) {
 	add := func(names []string, given *[]string, about string) {
 		for _, name := range names {
@@ -54,7 +64,9 @@ func (k *knownFlags) addFlags(fs *pflag.FlagSet) {
 				continue
 			}
 			flag := fs.VarPF(&knownFlag{name: name, given: given}, name, "", about)
-			flag.NoOptDefVal = "true"
+			if slices.Contains(booleanFlags(), name) {
+				flag.NoOptDefVal = "true" // the others take a value, which may follow a space
+			}
 			flag.Hidden = true
 		}
 	}

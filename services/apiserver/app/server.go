@@ -63,8 +63,8 @@ func (c *config) run(ctx context.Context) error {
 		return &component.UsageError{Err: err}
 	}
 	store, err := c.openStore()
-	if err != nil {
-		return err
+	if err != nil { // used by another process, damaged, or not ours to read
+		return &component.UsageError{Err: err}
 	}
 	// What serves requests outlives ctx, until those in flight are answered.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
