@@ -50,11 +50,13 @@ func (m *metrics) observe(s iptables.Stats) {
 }
 
 func (m *metrics) watchDNS(server *clusterdns.Server) {
-	for name, pick := range map[string]func() int64{
-		"sampan_dns_questions_total": func() int64 { n, _, _ := server.Counts(); return n },
-		"sampan_dns_forwards_total":  func() int64 { _, n, _ := server.Counts(); return n },
-		"sampan_dns_failures_total":  func() int64 { _, _, n := server.Counts(); return n },
-	} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: "DNS questions that were answered, passed on, and not answered by any resolver."}, func() float64 { return float64(pick()) }))
+	count := func(name, help string, pick func(clusterdns.Counts) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(pick(server.Counts())) })
 	}
+	m.registry.MustRegister(
+		count("sampan_dns_questions_total", "DNS questions.", func(c clusterdns.Counts) int64 { return c.Answered }),
+		count("sampan_dns_forwards_total", "DNS questions that resolvers outside were asked.", func(c clusterdns.Counts) int64 { return c.Forwarded }),
+		count("sampan_dns_failures_total", "DNS questions that no resolver answered.", func(c clusterdns.Counts) int64 { return c.Failed }),
+		count("sampan_dns_panics_total", "DNS questions that were not answered because of a fault in this program.", func(c clusterdns.Counts) int64 { return c.Panics }),
+	)
 }

@@ -17,6 +17,9 @@ import (
 
 // Source is where records come from.
 type Source interface {
+	// Synced says whether everything that exists is known; a name that is not known
+	// before then may still exist.
+	Synced() bool
 	Namespace(name string) bool
 	Service(namespace, name string) *corev1.Service
 	Slices(namespace, name string) []*discoveryv1.EndpointSlice
@@ -45,6 +48,7 @@ type answer struct {
 	records []dns.RR
 	extra   []dns.RR
 	exists  bool // the name exists, if not with this type
+	unsure  bool // not all is known yet
 }
 
 func (z *zone) lookup(question dns.Question) answer {

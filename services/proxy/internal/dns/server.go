@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -36,7 +37,7 @@ type Server struct {
 	zone      zone
 	upstreams *upstreams
 
-	answered atomic.Int64
+	answered, panics atomic.Int64
 }
 
 // New makes a server; Run serves.
@@ -81,6 +82,12 @@ func (s *Server) Run(ctx context.Context) error {
 
 // ServeDNS answers one message.
 func (s *Server) ServeDNS(w dns.ResponseWriter, request *dns.Msg) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			s.panics.Add(1)
+			s.config.Log.Error("DNS question not answered", "panic", cause, "stack", string(debug.Stack()))
+		}
+	}()
 	reply := s.reply(request, w.RemoteAddr().Network() == "udp")
 	if err := w.WriteMsg(reply); err != nil {
 		s.config.Log.Debug("DNS answer not sent", "err", err)
@@ -125,6 +132,10 @@ func (s *Server) fill(reply *dns.Msg, question dns.Question) {
 		s.upstreams.forward(reply, question)
 		return
 	}
+	if found.unsure {
+		reply.Rcode = dns.RcodeServerFailure
+		return
+	}
 	reply.Authoritative = true
 	reply.Answer, reply.Extra = found.records, found.extra
 	if !found.exists {
@@ -139,6 +150,9 @@ func (s *Server) fill(reply *dns.Msg, question dns.Question) {
 // local answers names of the cluster.
 func (s *Server) local(question dns.Question) (answer, bool) {
 	if dns.IsSubDomain(s.zone.domain, question.Name) {
+		if !s.config.Source.Synced() {
+			return answer{unsure: true}, true
+		}
 		return s.zone.lookup(question), true
 	}
 	return s.zone.reverse(question)
@@ -163,8 +177,15 @@ func (s *Server) followAlias(reply *dns.Msg, question dns.Question) {
 	reply.Answer = append(reply.Answer, outside.Answer...)
 }
 
-// Counts are the questions answered, those passed on, and those that no
-// upstream answered.
-func (s *Server) Counts() (answered, forwarded, failed int64) {
-	return s.answered.Load(), s.upstreams.forwarded.Load(), s.upstreams.failed.Load()
+// Counts are what a server did since its start.
+type Counts struct {
+	Answered  int64 // questions
+	Forwarded int64 // those that resolvers were asked for
+	Failed    int64 // those that no resolver knew
+	Panics    int64
+}
+
+// Counts are what was done up to now.
+func (s *Server) Counts() Counts {
+	return Counts{s.answered.Load(), s.upstreams.forwarded.Load(), s.upstreams.failed.Load(), s.panics.Load()}
 }

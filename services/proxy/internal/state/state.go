@@ -111,6 +111,11 @@ func (s *State) AwaitSync(ctx context.Context) bool {
 	return cache.WaitForCacheSync(ctx.Done(), s.services.HasSynced, s.slices.HasSynced, s.nodes.HasSynced)
 }
 
+// Synced says whether everything that existed is known.
+func (s *State) Synced() bool {
+	return s.services.HasSynced() && s.slices.HasSynced() && s.nodes.HasSynced()
+}
+
 // Changed tells of changes: receive, then Take.
 func (s *State) Changed() <-chan struct{} { return s.wake }
 
