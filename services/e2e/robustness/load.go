@@ -220,36 +220,36 @@ func (f *follower) fault(format string, args ...any) {
 }
 
 // finish waits until the follower has seen what a list shows, and returns its
-// faults.
+// faults. Writes that were given up by their client may still be carried out, so
+// the list is made anew until both agree.
 func (f *follower) finish(ctx context.Context) []string {
 	defer f.group.Wait()
 	defer f.cancel()
-	list, err := f.client.CoreV1().ConfigMaps(f.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return []string{err.Error()}
-	}
-	want := map[string]int64{}
-	for _, object := range list.Items {
-		want[object.Name], _ = strconv.ParseInt(object.ResourceVersion, 10, 64)
-	}
 	for {
-		f.mu.Lock()
-		missing := 0
-		for name, revision := range want {
-			if f.seen[name] != revision {
-				missing++
-			}
+		list, err := f.client.CoreV1().ConfigMaps(f.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return []string{err.Error()}
 		}
-		extra := len(f.seen) - len(want)
-		faults := f.faults
-		f.mu.Unlock()
+		missing, extra, faults := f.compare(list.Items)
 		if missing == 0 && extra == 0 {
 			return faults
 		}
 		select {
 		case <-f.progress:
+		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 			return append(faults, fmt.Sprintf("%d objects missing or stale, %d too many", missing, extra))
 		}
 	}
+}
+
+func (f *follower) compare(items []corev1.ConfigMap) (missing, extra int, faults []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, object := range items {
+		if revision, _ := strconv.ParseInt(object.ResourceVersion, 10, 64); f.seen[object.Name] != revision {
+			missing++
+		}
+	}
+	return missing, len(f.seen) - len(items), f.faults
 }
