@@ -26,7 +26,7 @@ import (
 
 // enterNamespace runs the test in a network namespace of its own, where the
 // addresses are given to the loopback device.
-func enterNamespace(t *testing.T, addresses ...string) {
+func enterNamespace(t testing.TB, addresses ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for a network namespace")
@@ -109,7 +109,7 @@ func newPort(name, ip string, endpoints ...string) servicemap.Port {
 	return p
 }
 
-func mustSync(t *testing.T, s *iptables.Syncer) {
+func mustSync(t testing.TB, s *iptables.Syncer) {
 	t.Helper()
 	if err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
