@@ -60,10 +60,8 @@ func owner() string {
 // down works without a supervisor and may be repeated: each step clears what it
 // finds.
 func (c *command) down(ctx context.Context, layout cluster.Layout, purge bool) error {
-	if pid := supervisorPID(layout); pid != 0 {
-		if err := supervisor.Stop(ctx, []int{pid}, true, serviceGrace); err != nil {
-			return err
-		}
+	if err := stopSupervisors(ctx, layout); err != nil {
+		return err
 	}
 	if err := c.stopServices(ctx, layout); err != nil {
 		return err
@@ -80,6 +78,23 @@ func (c *command) down(ctx context.Context, layout cluster.Layout, purge bool) e
 	}
 	c.printf("The cluster is down.\n")
 	return nil
+}
+
+// stopSupervisors ends the supervisor first, or it would start the services
+// again. It is looked for by its mark and not by its lock, which one that has
+// just begun does not hold yet.
+func stopSupervisors(ctx context.Context, layout cluster.Layout) error {
+	running, err := supervisor.Find(layout.Dir)
+	if err != nil {
+		return err
+	}
+	var pids []int
+	for _, found := range running {
+		if found.Name == supervisor.SupervisorName {
+			pids = append(pids, found.PID)
+		}
+	}
+	return supervisor.Stop(ctx, pids, true, serviceGrace)
 }
 
 // stopServices ends the services, the API server last so that the others can

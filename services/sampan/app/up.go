@@ -187,6 +187,7 @@ func startSupervisor(layout cluster.Layout) error {
 	_ = os.Remove(layout.StatusFile()) // of an earlier supervisor
 	cmd := exec.Command(layout.Binary("sampan"), "supervise", "--dir="+layout.Dir)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
+	cmd.Env = supervisor.Environment(layout.Dir, supervisor.SupervisorName)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the supervisor: %w", err)

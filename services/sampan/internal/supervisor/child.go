@@ -31,7 +31,7 @@ func start(dir string, process cluster.Process) (*child, error) {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(process.Binary, process.Args...)
-	cmd.Env = append(os.Environ(), marker+"="+dir+":"+process.Name)
+	cmd.Env = Environment(dir, process.Name)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -15,6 +15,14 @@ import (
 // supervisor can lose a process.
 const marker = "SAMPAN_PROCESS"
 
+// SupervisorName is the process name of the supervisor itself.
+const SupervisorName = "supervisor"
+
+// Environment is the environment of a process of the cluster in dir.
+func Environment(dir, name string) []string {
+	return append(os.Environ(), marker+"="+dir+":"+name)
+}
+
 // Found is a running process of a cluster.
 type Found struct {
 	PID    int
