@@ -130,11 +130,11 @@ func (b *builder) clusterIP() {
 		endpoints, chain = b.local, b.svl
 	}
 	if len(endpoints) == 0 {
-		verdict := b.reject()
+		why, verdict := " has no endpoints", b.reject()
 		if b.port.InternalLocal && len(b.all) > 0 { // there are some elsewhere
-			verdict = "-j DROP"
+			why, verdict = " has no local endpoints", "-j DROP"
 		}
-		b.share(filterTable, servicesChain, match+" "+comment(b.name+" has no endpoints")+" "+verdict)
+		b.share(filterTable, servicesChain, match+" "+comment(b.name+why)+" "+verdict)
 		return
 	}
 	b.share(natTable, b.block(), match+" "+comment(b.name+" cluster IP")+" -j "+chain)

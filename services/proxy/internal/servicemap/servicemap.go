@@ -130,6 +130,9 @@ func Ports(service *corev1.Service, slices []*discoveryv1.EndpointSlice, o Optio
 	}
 	var out []Port
 	for _, p := range service.Spec.Ports {
+		if !known(protocol(p.Protocol)) {
+			continue
+		}
 		port := Port{
 			PortName:  PortName{service.Namespace, service.Name, p.Name, protocol(p.Protocol)},
 			ClusterIP: ip, Port: uint16(p.Port), NodePort: uint16(p.NodePort),
@@ -160,6 +163,11 @@ func protocol(p corev1.Protocol) corev1.Protocol {
 		return corev1.ProtocolTCP
 	}
 	return p
+}
+
+// known says whether a protocol may become part of a rule.
+func known(p corev1.Protocol) bool {
+	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
 }
 
 // clusterIP is the Service's address of the node's family.

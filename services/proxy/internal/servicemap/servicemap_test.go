@@ -147,6 +147,7 @@ func TestServicesThatAreNotForwarded(t *testing.T) {
 		"no address":    {func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }, here},
 		"other proxy's": {func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} }, here},
 		"excluded":      {nil, dns},
+		"hostile":       {func(s *corev1.Service) { s.Spec.Ports[0].Protocol = "tcp -j ACCEPT" }, here},
 	} {
 		if ports := servicemap.Ports(newService(step.change), nil, step.o); len(ports) > 0 {
 			t.Errorf("%s: %v", name, ports)
