@@ -30,7 +30,10 @@ func fieldRules() map[string]rule {
 			return nil
 		},
 		"authorization": func(c *kubeletv1beta1.KubeletConfiguration) error {
-			return only(string(c.Authorization.Mode), "", string(kubeletv1beta1.KubeletAuthorizationModeWebhook))
+			if c.Authorization.Mode == "" {
+				return nil
+			}
+			return only(string(c.Authorization.Mode), string(kubeletv1beta1.KubeletAuthorizationModeWebhook))
 		},
 		"staticPodPath": nil, "podLogsDir": nil,
 		"clusterDNS": nil, "clusterDomain": nil, "resolvConf": nil,

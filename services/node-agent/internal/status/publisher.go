@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,7 +121,7 @@ func (p *Publisher) Publish(pod *corev1.Pod, status corev1.PodStatus) {
 	if entry.busy {
 		return
 	}
-	if equality.Semantic.DeepEqual(normalize(entry.base.Status), normalize(status)) {
+	if equality.Semantic.DeepEqual(normalize(entry.base.Status), normalize(merge(entry.base, &status))) {
 		entry.next = nil
 		return
 	}
@@ -200,9 +201,14 @@ func (p *Publisher) patch(base *corev1.Pod, status *corev1.PodStatus) (*corev1.P
 	return written, nil
 }
 
-func statusPatch(base *corev1.Pod, status *corev1.PodStatus) (data []byte, unchanged bool, err error) {
+func merge(base *corev1.Pod, status *corev1.PodStatus) corev1.PodStatus {
 	merged := *status
 	merged.Conditions = mergeConditions(base.Status.Conditions, status.Conditions)
+	return merged
+}
+
+func statusPatch(base *corev1.Pod, status *corev1.PodStatus) (data []byte, unchanged bool, err error) {
+	merged := merge(base, status)
 	before, err := json.Marshal(corev1.Pod{Status: base.Status})
 	if err != nil {
 		return nil, false, err
@@ -218,28 +224,26 @@ func statusPatch(base *corev1.Pod, status *corev1.PodStatus) (data []byte, uncha
 	return data, string(data) == fmt.Sprintf(`{"metadata":{"uid":%q}}`, base.UID), nil
 }
 
-// mergeConditions takes our conditions from ours and the others from theirs.
+// mergeConditions takes our conditions from ours and the others from theirs, in
+// the order of theirs, so that equal conditions make no difference.
 func mergeConditions(theirs, ours []corev1.PodCondition) []corev1.PodCondition {
 	var merged []corev1.PodCondition
-	known := map[corev1.PodConditionType]struct{}{}
-	for _, condition := range ours {
-		if Owned(condition.Type) {
-			merged = append(merged, condition)
-			known[condition.Type] = struct{}{}
-		}
-	}
 	for _, condition := range theirs {
-		if !Owned(condition.Type) {
-			merged = append(merged, condition)
-			known[condition.Type] = struct{}{}
+		if at := indexOf(ours, condition.Type); at >= 0 && Owned(condition.Type) {
+			condition = ours[at]
 		}
+		merged = append(merged, condition)
 	}
-	for _, condition := range ours { // such as DisruptionTarget, when this node adds it
-		if _, have := known[condition.Type]; !have {
+	for _, condition := range ours {
+		if indexOf(theirs, condition.Type) < 0 {
 			merged = append(merged, condition)
 		}
 	}
 	return merged
+}
+
+func indexOf(list []corev1.PodCondition, kind corev1.PodConditionType) int {
+	return slices.IndexFunc(list, func(c corev1.PodCondition) bool { return c.Type == kind })
 }
 
 // Flush waits until the pod's newest status has been written, or ctx ends.
