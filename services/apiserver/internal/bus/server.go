@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
+	"github.com/sampan-io/sampan/services/internal/component"
 )
 
 // Config of the embedded bus.
@@ -58,6 +59,16 @@ func NewServer(c Config) (*Server, error) {
 	options, err := c.options()
 	if err != nil {
 		return nil, err
+	}
+	if options.Port != server.RANDOM_PORT {
+		// NATS says it less clearly.
+		listener, err := component.Listen(context.Background(), c.Address)
+		if err != nil {
+			return nil, err
+		}
+		if err := listener.Close(); err != nil {
+			return nil, fmt.Errorf("trying the bus's address: %w", err)
+		}
 	}
 	secret := make([]byte, 32)
 	if _, err := rand.Read(secret); err != nil {
