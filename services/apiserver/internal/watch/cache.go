@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,8 +53,10 @@ type Cache struct {
 	index   map[string]map[string]map[string]*Object // field → value → key → object
 	ring    ring
 	views   []*view // older views, at most snapshotEvery events apart, within the ring
-	buckets map[bucket]chan struct{}
+	buckets map[bucket]*signal
 	stats   Stats
+
+	watchers, expired, fromLog, rebuilt atomic.Int64
 }
 
 // view is a consistent state of all objects; its tree is never changed.
@@ -73,6 +74,10 @@ type Stats struct {
 	Bytes    int64 // of wire forms
 	Events   int64 // applied since the start
 	RingSize int   // events in the ring
+	Watchers int   // open now
+	Expired  int64 // watchers that fell behind the log
+	FromLog  int64 // events that watchers read from the store's log
+	Rebuilt  int64 // old states that were read from the store's log
 }
 
 // NewCache makes an empty cache; Start fills it.
@@ -89,11 +94,11 @@ func NewCache(config Config, store storage.Interface, options Options) *Cache {
 	if options.FreshTimeout == 0 {
 		options.FreshTimeout = 3 * time.Second
 	}
-	c := &Cache{config: config, options: options, store: store, buckets: map[bucket]chan struct{}{}, index: map[string]map[string]map[string]*Object{}}
+	c := &Cache{config: config, options: options, store: store, buckets: map[bucket]*signal{}, index: map[string]map[string]map[string]*Object{}}
 	for _, name := range config.Indexed {
 		c.index[name] = map[string]map[string]*Object{}
 	}
-	c.tree = btree.NewG(degree, func(a, b *Object) bool { return a.key() < b.key() })
+	c.tree = newTree()
 	c.ring.limit = options.RingBytes
 	return c
 }
@@ -130,14 +135,6 @@ func (c *Cache) Start(ctx context.Context) error {
 	}
 }
 
-// key is the object's place in the cache, relative to the prefix.
-func (o *Object) key() string {
-	if o.Namespace == "" {
-		return o.Name
-	}
-	return o.Namespace + "/" + o.Name
-}
-
 // newObject makes an object from a stored value. hint is the decoded object
 // where the writer passed it.
 func (c *Cache) newObject(key string, value []byte, revision, create int64, hint any) (*Object, error) {
@@ -159,29 +156,13 @@ func (c *Cache) newObject(key string, value []byte, revision, create int64, hint
 	return &Object{Attributes: attributes, Revision: revision, CreateRevision: create, wire: wire, cache: c}, nil
 }
 
-func (c *Cache) split(key string) (namespace, name string) {
-	relative := strings.TrimPrefix(key, c.config.Prefix)
-	if !c.config.Namespaced {
-		return "", relative
-	}
-	namespace, name, _ = strings.Cut(relative, "/")
-	return namespace, name
-}
-
-// storeKey is the store's key of an object.
-func (c *Cache) storeKey(namespace, name string) string {
-	if !c.config.Namespaced {
-		return c.config.Prefix + name
-	}
-	return c.config.Prefix + namespace + "/" + name
-}
-
-// compact drops the fields that every object has: they are its name and
-// namespace, and a map for each object would cost more than the object.
+// compact drops the fields that every object has, which are its name and
+// namespace, and those that are empty, which selectors do not tell from absent
+// ones: a map for each object would cost more than many an object.
 func compact(set fields.Set) fields.Set {
 	var out fields.Set
 	for name, value := range set {
-		if name == "metadata.name" || name == "metadata.namespace" {
+		if value == "" || name == "metadata.name" || name == "metadata.namespace" {
 			continue
 		}
 		if out == nil {
@@ -205,18 +186,22 @@ func (o *Object) withRevision(revision int64) (*Object, error) {
 // apply is the cache's sink: it takes committed events in. A value that cannot
 // be read must not be served as if it were not there, so the process ends.
 func (c *Cache) apply(batch []storage.Event) {
+	var wake []*signal
+	var dropped []*ringEvent
 	c.mu.Lock()
-	wake := map[bucket]chan struct{}{}
 	for _, event := range batch {
 		e := c.take(event)
-		c.ring.push(e)
+		dropped = append(dropped, c.ring.push(e)...)
 		c.stats.Events++
-		c.collect(e, wake)
+		wake = c.fire(e, c.ring.end()-1, wake)
 	}
 	c.publish(batch[len(batch)-1].Revision)
 	c.mu.Unlock()
-	for _, channel := range wake {
-		close(channel)
+	for _, s := range wake {
+		close(s.channel)
+	}
+	for _, e := range dropped {
+		e.retire()
 	}
 }
 
@@ -241,7 +226,7 @@ func (c *Cache) take(event storage.Event) *ringEvent {
 		return e
 	}
 	namespace, name := c.split(event.Key)
-	e.before = c.remove(&Object{Attributes: Attributes{Namespace: namespace, Name: name}})
+	e.before = c.remove(place(namespace, name))
 	return e
 }
 
@@ -316,6 +301,7 @@ func (c *Cache) Stats() Stats {
 	s := c.stats
 	s.Objects = c.tree.Len()
 	s.RingSize = int(c.ring.end() - c.ring.start())
+	s.Watchers, s.Expired, s.FromLog, s.Rebuilt = int(c.watchers.Load()), c.expired.Load(), c.fromLog.Load(), c.rebuilt.Load()
 	return s
 }
 

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -23,18 +24,30 @@ type Object struct {
 
 	mu    sync.Mutex
 	forms *form // a list, for there are one or two
+	// loose says that neither the cache nor its ring holds the object: whoever has
+	// it gets forms that are not kept.
+	loose bool
 }
 
 // form is a derived form of an object: bytes, or the shared decoded object.
 type form struct {
 	name  string
+	once  sync.Once
 	bytes []byte
 	obj   runtime.Object
 	size  int64
-	used  atomic.Bool
-	owner *Object
+	err   error
+	used  atomic.Bool // since the budget last looked
+
+	owner *Object // whose mu guards next
 	next  *form
+
+	older, newer     *form // in the budget's list, guarded by its mu, as are
+	listed, released bool
 }
+
+// formOverhead is what a form costs besides its content.
+const formOverhead = 200
 
 // sharedForm is the name of the decoded form; encodings have other names.
 const sharedForm = "\x00shared"
@@ -93,26 +106,38 @@ func (o *Object) Shared() (runtime.Object, error) {
 	return f.obj, nil
 }
 
+var errFormUnfinished = errors.New("making a form of the object ended without one")
+
 // form finds or makes a derived form. Readers that come together make it once.
 func (o *Object) form(name string, fill func(*form) error) (*form, error) {
 	o.mu.Lock()
-	for f := o.forms; f != nil; f = f.next {
-		if f.name == name {
-			o.mu.Unlock()
-			f.used.Store(true)
-			return f, nil
+	f, keep := o.forms, !o.loose
+	for f != nil && f.name != name {
+		f = f.next
+	}
+	if f == nil {
+		f = &form{name: name, owner: o, err: errFormUnfinished}
+		if keep {
+			f.next, o.forms = o.forms, f
 		}
 	}
-	made := &form{name: name, owner: o}
-	if err := fill(made); err != nil {
-		o.mu.Unlock()
-		return nil, err
-	}
-	made.next = o.forms
-	o.forms = made
 	o.mu.Unlock()
-	o.cache.options.Budget.charge(made)
-	return made, nil
+	made := false
+	f.once.Do(func() {
+		f.err = fill(f)
+		f.size += formOverhead
+		made = true
+	})
+	switch {
+	case f.err != nil:
+		o.drop(f)
+		return nil, f.err
+	case made && keep:
+		o.cache.options.Budget.charge(f)
+	case !f.used.Load():
+		f.used.Store(true)
+	}
+	return f, nil
 }
 
 // drop forgets a form that the budget has no room for.
@@ -124,5 +149,18 @@ func (o *Object) drop(gone *form) {
 			*at = gone.next
 			return
 		}
+	}
+}
+
+// retire gives the forms' room back: the cache no longer holds the object.
+func (o *Object) retire() {
+	o.mu.Lock()
+	forms := o.forms
+	o.forms, o.loose = nil, true
+	o.mu.Unlock()
+	for f := forms; f != nil; {
+		next := f.next
+		o.cache.options.Budget.release(f)
+		f = next
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/btree"
@@ -25,7 +24,7 @@ func (c *Cache) Get(ctx context.Context, namespace, name string, versions Versio
 	if err != nil {
 		return nil, err
 	}
-	object, ok := v.tree.Get(&Object{Attributes: Attributes{Namespace: namespace, Name: name}})
+	object, ok := v.tree.Get(place(namespace, name))
 	if !ok {
 		return nil, storage.ErrNotFound
 	}
@@ -91,6 +90,12 @@ func expired(revision, oldest int64) error {
 // exact is the state at a revision: from the views of the ring's window, or from
 // the store.
 func (c *Cache) exact(ctx context.Context, revision int64) (*view, error) {
+	if v := c.view.Load(); v.revision <= revision {
+		return v, nil
+	}
+	if revision <= 0 { // before the first write; to the store it would mean the newest
+		return &view{tree: newTree()}, nil
+	}
 	c.mu.RLock()
 	if revision >= c.ring.floor {
 		for i := len(c.views) - 1; i >= 0; i-- {
@@ -132,6 +137,7 @@ func replay(tree *btree.BTreeG[*Object], events []*ringEvent, upTo int64) {
 
 // rebuild reads an old state from the store's log.
 func (c *Cache) rebuild(ctx context.Context, revision int64) (*view, error) {
+	c.rebuilt.Add(1)
 	list, err := c.store.List(ctx, c.config.Prefix, storage.ListOptions{Revision: revision})
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
@@ -140,9 +146,9 @@ func (c *Cache) rebuild(ctx context.Context, revision int64) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree := btree.NewG(degree, func(a, b *Object) bool { return a.key() < b.key() })
+	tree := newTree()
 	for _, item := range list.Items {
-		object, err := c.newObject(item.Key, item.Value, item.Revision, item.CreateRevision, nil)
+		object, err := loose(c.newObject(item.Key, item.Value, item.Revision, item.CreateRevision, nil))
 		if err != nil {
 			return nil, err
 		}
@@ -170,13 +176,15 @@ func (c *Cache) List(ctx context.Context, o ListOptions) (*List, error) {
 			return true
 		}
 		if o.Limit > 0 && len(out.Objects) == o.Limit {
-			out.Next = out.Objects[o.Limit-1].key()
 			total++
 			return !selecting // count the rest only where that needs no selecting
 		}
 		out.Objects = append(out.Objects, object)
 		return true
 	})
+	if total > 0 {
+		out.Next = out.Objects[o.Limit-1].key()
+	}
 	out.Remaining = total
 	if selecting {
 		out.Remaining = -1
@@ -186,32 +194,27 @@ func (c *Cache) List(ctx context.Context, o ListOptions) (*List, error) {
 
 // ascend visits the objects that namespace and name leave, in order.
 func (c *Cache) ascend(v *view, o ListOptions, visit func(*Object) bool) {
+	after := c.place(o.StartAfter)
 	if o.Name != "" && (o.Namespace != "" || !c.config.Namespaced) {
-		object, ok := v.tree.Get(&Object{Attributes: Attributes{Namespace: o.Namespace, Name: o.Name}})
-		if ok && object.key() > o.StartAfter {
+		if object, ok := v.tree.Get(place(o.Namespace, o.Name)); ok && compareKeys(object, after) > 0 {
 			visit(object)
 		}
 		return
 	}
-	prefix := ""
-	if o.Namespace != "" {
-		prefix = o.Namespace + "/"
+	from := place(o.Namespace, "")
+	if compareKeys(after, from) > 0 {
+		from = after
 	}
-	from := max(prefix, o.StartAfter)
-	v.tree.AscendGreaterOrEqual(place(from), func(object *Object) bool {
-		key := object.key()
-		if !strings.HasPrefix(key, prefix) {
+	v.tree.AscendGreaterOrEqual(from, func(object *Object) bool {
+		if o.Namespace != "" && object.Namespace != o.Namespace {
 			return false
 		}
-		if key == o.StartAfter || (o.Name != "" && object.Name != o.Name) {
+		if compareKeys(object, after) == 0 || (o.Name != "" && object.Name != o.Name) {
 			return true
 		}
 		return visit(object)
 	})
 }
-
-// place is an object that sorts where key does.
-func place(key string) *Object { return &Object{Attributes: Attributes{Name: key}} }
 
 // fromIndex answers a list by an indexed field from the newest state.
 func (c *Cache) fromIndex(o ListOptions, out *List) (*List, bool) {
@@ -231,7 +234,7 @@ func (c *Cache) fromIndex(o ListOptions, out *List) (*List, bool) {
 		}
 		out.Revision = max(out.Revision, c.view.Load().revision)
 		c.mu.RUnlock()
-		slices.SortFunc(out.Objects, func(a, b *Object) int { return strings.Compare(a.key(), b.key()) })
+		slices.SortFunc(out.Objects, compareKeys)
 		out.Remaining = -1
 		return out, true
 	}

@@ -1,6 +1,9 @@
 package watch
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
 
 // ringEvent is one change of one object.
 type ringEvent struct {
@@ -16,8 +19,14 @@ type ringEvent struct {
 // this event's revision.
 func (e *ringEvent) left() (*Object, error) {
 	e.once.Do(func() { e.last, e.err = e.before.withRevision(e.revision) })
+	if errors.Is(e.err, errRetired) {
+		return loose(e.before.withRevision(e.revision))
+	}
 	return e.last, e.err
 }
+
+// errRetired marks events that left the ring before a watcher asked for left.
+var errRetired = errors.New("event has left the ring")
 
 func (e *ringEvent) size() int64 {
 	const overhead = 200
@@ -45,18 +54,33 @@ func (r *ring) reset(revision int64) {
 	*r = ring{first: r.end(), floor: revision, limit: r.limit}
 }
 
-func (r *ring) push(e *ringEvent) {
+// push appends an event and returns those that there is no room for any more.
+func (r *ring) push(e *ringEvent) (dropped []*ringEvent) {
 	r.events = append(r.events, e)
 	r.bytes += e.size()
 	drop := 0
 	for r.bytes > r.limit && drop < len(r.events)-1 {
 		r.bytes -= r.events[drop].size()
 		r.floor = r.events[drop].revision
+		dropped = append(dropped, r.events[drop])
 		r.events[drop] = nil
 		drop++
 	}
 	r.events = r.events[drop:]
 	r.first += int64(drop)
+	return dropped
+}
+
+// retire lets go of the objects that only this event held.
+func (e *ringEvent) retire() {
+	if e.before == nil {
+		return
+	}
+	e.before.retire()
+	e.once.Do(func() { e.err = errRetired })
+	if e.last != nil {
+		e.last.retire()
+	}
 }
 
 // from are the events at and after a position that is held.

@@ -15,11 +15,10 @@ var envelopePrefix = []byte("k8s\x00")
 var errNoEnvelope = errors.New("value is neither a protobuf envelope nor a JSON object")
 
 const (
-	wireBytes            = 2
-	unknownRaw           = 2 // field of runtime.Unknown that holds the object
-	objectMetadata       = 1 // field of every object that holds its ObjectMeta
-	metaResourceVersion  = 6 // field of ObjectMeta
-	maxFieldHeaderLength = 2 * binary.MaxVarintLen64
+	wireBytes           = 2
+	unknownRaw          = 2 // field of runtime.Unknown that holds the object
+	objectMetadata      = 1 // field of every object that holds its ObjectMeta
+	metaResourceVersion = 6 // field of ObjectMeta
 )
 
 // splice is value with metadata.resourceVersion set to revision, without
@@ -35,20 +34,29 @@ func splice(value []byte, revision int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading envelope: %w", err)
 	}
-	meta, err := find(raw.content(unknown), objectMetadata)
+	object := raw.content(unknown)
+	metaField, err := find(object, objectMetadata)
 	if err != nil {
 		return nil, fmt.Errorf("reading object: %w", err)
 	}
-	object := raw.content(unknown)
-	newMeta, err := setField(meta.content(object), metaResourceVersion, version)
+	meta := metaField.content(object)
+	old, err := placeFor(meta, metaResourceVersion)
 	if err != nil {
 		return nil, fmt.Errorf("reading metadata: %w", err)
 	}
-	out := make([]byte, 0, len(value)+len(version)+3*maxFieldHeaderLength)
+	metaLength := len(meta) - old.length() + fieldLength(len(version))
+	objectLength := len(object) - metaField.length() + fieldLength(metaLength)
+	out := make([]byte, 0, len(value)-raw.length()+fieldLength(objectLength))
 	out = append(out, envelopePrefix...)
 	out = append(out, unknown[:raw.start]...)
-	newObject := meta.replace(object, objectMetadata, newMeta)
-	out = appendField(out, unknownRaw, newObject)
+	out = appendHeader(out, unknownRaw, objectLength)
+	out = append(out, object[:metaField.start]...)
+	out = appendHeader(out, objectMetadata, metaLength)
+	out = append(out, meta[:old.start]...)
+	out = appendHeader(out, metaResourceVersion, len(version))
+	out = append(out, version...)
+	out = append(out, meta[old.end:]...)
+	out = append(out, object[metaField.end:]...)
 	return append(out, unknown[raw.end:]...), nil
 }
 
@@ -56,19 +64,17 @@ func splice(value []byte, revision int64) ([]byte, error) {
 type span struct{ start, data, end int }
 
 func (s span) content(message []byte) []byte { return message[s.data:s.end] }
+func (s span) length() int                   { return s.end - s.start }
 
-// replace is message with this field's content replaced.
-func (s span) replace(message []byte, number uint64, content []byte) []byte {
-	out := make([]byte, 0, len(message)-s.end+s.start+len(content)+maxFieldHeaderLength)
-	out = append(out, message[:s.start]...)
-	out = appendField(out, number, content)
-	return append(out, message[s.end:]...)
+// fieldLength is the length of a field with that much content and a number
+// below 16.
+func fieldLength(content int) int {
+	return 1 + len(binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64), uint64(content))) + content
 }
 
-func appendField(out []byte, number uint64, content []byte) []byte {
+func appendHeader(out []byte, number uint64, content int) []byte {
 	out = binary.AppendUvarint(out, number<<3|wireBytes)
-	out = binary.AppendUvarint(out, uint64(len(content)))
-	return append(out, content...)
+	return binary.AppendUvarint(out, uint64(content))
 }
 
 var errTruncated = errors.New("truncated protobuf message")
@@ -88,24 +94,24 @@ func find(message []byte, number uint64) (span, error) {
 	return span{}, fmt.Errorf("no field %d", number)
 }
 
-// setField is message with a length-delimited field set: replaced, or put where
-// the order of numbers wants it.
-func setField(message []byte, number uint64, content []byte) ([]byte, error) {
+// placeFor is the length-delimited field of that number or, when there is none,
+// an empty span where the order of numbers wants it.
+func placeFor(message []byte, number uint64) (span, error) {
 	at := 0
 	for at < len(message) {
 		field, s, err := next(message, at)
 		if err != nil {
-			return nil, err
+			return span{}, err
 		}
 		if field == number && s.data > 0 {
-			return s.replace(message, number, content), nil
+			return s, nil
 		}
 		if field > number {
 			break
 		}
 		at = s.end
 	}
-	return span{start: at, end: at}.replace(message, number, content), nil
+	return span{start: at, end: at}, nil
 }
 
 // next is the field at a position. Its span has data 0 when it is not

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -13,6 +14,9 @@ import (
 const (
 	logPart        = 500 // log entries read at once by a watch that is behind the ring
 	bookmarkJitter = 0.25
+	// bookmarkBeforeEnd is how long before a watch's deadline its last bookmark
+	// comes, so that the client resumes from there (upstream's 2 seconds).
+	bookmarkBeforeEnd = 2 * time.Second
 )
 
 // watcher is a cursor into a cache's ring, or into the store's log while it is
@@ -30,8 +34,10 @@ type watcher struct {
 	revision int64 // everything up to here was sent or does not match
 	position int64 // in the ring, when inRing
 	inRing   bool
+	asleep   *signal // of bucket, that position has seen everything before
 
-	timer *time.Timer // next bookmark
+	timer  *time.Timer // next bookmark
+	closed sync.Once
 }
 
 // Watch opens a cursor. Errors are API statuses: 410 for a revision below the
@@ -50,9 +56,7 @@ func (c *Cache) Watch(ctx context.Context, o WatchOptions) (Watcher, error) {
 			return nil, expired(o.Revision, oldest)
 		}
 	}
-	if o.Bookmarks {
-		w.timer = time.NewTimer(wait.Jitter(c.options.BookmarkEvery, bookmarkJitter))
-	}
+	c.watchers.Add(1)
 	return w, nil
 }
 
@@ -67,7 +71,7 @@ func (w *watcher) startWithObjects(ctx context.Context) error {
 		}
 		return true
 	})
-	w.revision, w.position, w.inRing, w.started = revision, v.next, true, false
+	w.revision, w.position, w.inRing, w.started = revision, v.next, w.options.Versions.Match != Exact, false
 	return nil
 }
 
@@ -76,6 +80,11 @@ func (w *watcher) Close() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
+	if w.asleep != nil {
+		w.cache.leave(w.bucket, w.asleep)
+		w.asleep = nil
+	}
+	w.closed.Do(func() { w.cache.watchers.Add(-1) })
 }
 
 // Next waits for events.
@@ -83,6 +92,9 @@ func (w *watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	limit := cap(buf) - len(buf)
 	if limit <= 0 {
 		limit = logPart
+	}
+	if w.options.Bookmarks && w.timer == nil {
+		w.timer = time.NewTimer(w.untilBookmark(ctx))
 	}
 	if !w.started {
 		if out := w.nextInitial(buf, limit); len(out) > len(buf) {
@@ -109,7 +121,7 @@ func (w *watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 		case <-ctx.Done():
 			return buf, ctx.Err()
 		case <-bookmark:
-			w.timer.Reset(wait.Jitter(w.cache.options.BookmarkEvery, bookmarkJitter))
+			w.timer.Reset(w.untilBookmark(ctx))
 			out, caughtUp, err := w.progress(ctx, buf, limit)
 			if err != nil || len(out) > len(buf) {
 				return out, err
@@ -119,6 +131,18 @@ func (w *watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 			}
 		}
 	}
+}
+
+// untilBookmark is the pause to the next bookmark: the usual one, or less when
+// the watch ends before.
+func (w *watcher) untilBookmark(ctx context.Context) time.Duration {
+	pause := wait.Jitter(w.cache.options.BookmarkEvery, bookmarkJitter)
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := time.Until(deadline) - bookmarkBeforeEnd; left > 0 && left < pause {
+			return left
+		}
+	}
+	return pause
 }
 
 func (w *watcher) nextInitial(buf []Event, limit int) []Event {
@@ -156,6 +180,11 @@ func (w *watcher) progress(ctx context.Context, buf []Event, limit int) (out []E
 func (w *watcher) advance(ctx context.Context, buf []Event, limit int) (out []Event, wake <-chan struct{}, err error) {
 	c := w.cache
 	c.mu.RLock()
+	if w.skip() {
+		wake = w.asleep.channel
+		c.mu.RUnlock()
+		return buf, wake, nil
+	}
 	if !w.inRing && w.revision >= c.ring.floor {
 		w.position, w.inRing = c.ring.after(w.revision), true
 	}
@@ -190,7 +219,23 @@ func (w *watcher) advance(ctx context.Context, buf []Event, limit int) (out []Ev
 	if c.ring.end() != w.position {
 		return out, nil, nil
 	}
-	return out, c.sleep(w.bucket), nil
+	w.asleep = c.sleep(w.bucket)
+	return out, w.asleep.channel, nil
+}
+
+// skip moves a watcher that slept over the events of other buckets, however many
+// there were, and says whether it sleeps on. Caller must hold the cache's mu.
+func (w *watcher) skip() (asleep bool) {
+	s := w.asleep
+	if s == nil {
+		return false
+	}
+	if s.fired {
+		w.position, w.revision, w.asleep = s.position, max(w.revision, s.revision), nil
+		return false
+	}
+	w.position, w.revision = w.cache.ring.end(), max(w.revision, w.cache.view.Load().revision)
+	return true
 }
 
 // filter appends the event as the watch's selectors show it.
@@ -223,11 +268,13 @@ func (w *watcher) fromLog(ctx context.Context, buf []Event, limit int) ([]Event,
 	events, complete, err := w.cache.store.Log(ctx, w.cache.config.Prefix, w.revision, min(limit, logPart))
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
+		w.cache.expired.Add(1)
 		return buf, expired(w.revision, compacted.Compacted)
 	}
 	if err != nil {
 		return buf, err
 	}
+	w.cache.fromLog.Add(int64(len(events)))
 	for _, event := range events {
 		e, err := w.cache.fromEvent(event)
 		if err != nil {
@@ -246,12 +293,15 @@ func (c *Cache) fromEvent(event storage.Event) (*ringEvent, error) {
 	e := &ringEvent{revision: event.Revision}
 	var err error
 	if event.PrevValue != nil {
-		if e.before, err = c.newObject(event.Key, event.PrevValue, event.PrevRevision, event.CreateRevision, nil); err != nil {
+		if e.before, err = loose(c.newObject(event.Key, event.PrevValue, event.PrevRevision, event.CreateRevision, nil)); err != nil {
 			return nil, err
 		}
 	}
 	if event.Operation != storage.Delete {
-		e.after, err = c.newObject(event.Key, event.Value, event.Revision, event.CreateRevision, nil)
+		e.after, err = loose(c.newObject(event.Key, event.Value, event.Revision, event.CreateRevision, nil))
+	}
+	if e.before != nil {
+		e.once.Do(func() { e.err = errRetired }) // no one shares what it would make
 	}
 	return e, err
 }

@@ -46,7 +46,14 @@ func (c *Cache) Delete(ctx context.Context, namespace, name string, expect int64
 	if err != nil {
 		return nil, err
 	}
-	return c.newObject(key, kv.Value, kv.Revision, kv.CreateRevision, nil)
+	return loose(c.newObject(key, kv.Value, kv.Revision, kv.CreateRevision, nil))
+}
+
+func loose(o *Object, err error) (*Object, error) {
+	if err == nil {
+		o.loose = true
+	}
+	return o, err
 }
 
 func (c *Cache) put(put Put) (storage.Put, *pendingWrite) {
@@ -59,7 +66,7 @@ func (c *Cache) written(pending *pendingWrite, write storage.Put, kv storage.Key
 		return pending.result, nil
 	}
 	// A store whose events come from elsewhere has not passed the hint on.
-	return c.newObject(write.Key, write.Value, kv.Revision, kv.CreateRevision, pending.object)
+	return loose(c.newObject(write.Key, write.Value, kv.Revision, kv.CreateRevision, pending.object))
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -33,7 +33,9 @@ type sink struct {
 var _ storage.Interface = (*Store)(nil)
 
 // New is an empty store.
-func New() *Store { return &Store{live: map[string]storage.KeyValue{}, sinks: map[int]sink{}, expiries: map[string]*time.Timer{}} }
+func New() *Store {
+	return &Store{live: map[string]storage.KeyValue{}, sinks: map[int]sink{}, expiries: map[string]*time.Timer{}}
+}
 
 // Create writes a key that must not exist.
 func (s *Store) Create(_ context.Context, put storage.Put) (storage.KeyValue, error) {
