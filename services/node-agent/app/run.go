@@ -235,7 +235,7 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 			MemoryCapacity: machine.Memory, Allocatable: a.node.Allocatable, SeccompRoot: filepath.Join(a.rootDir, "seccomp"), SeccompDefault: a.seccomp,
 			UnsafeSysctls: a.sysctls,
 		},
-		Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
+		Cgroups: a.cgroups, Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
 		Puller: &pulling.Puller{Service: runtimeAdapter{a.cri}, Secrets: a.objects, Event: a.events.Event},
 		Probes: a.probes, Status: a.status, Events: a.events, Observer: a.metrics,
 		Admit: admission.Node{

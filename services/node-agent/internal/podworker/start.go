@@ -73,7 +73,7 @@ func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
 }
 
 func (s *starter) run(ctx context.Context) error {
-	if err := s.cfg.Node.Cgroups.EnsurePod(s.pod); err != nil {
+	if err := s.cfg.Cgroups.EnsurePod(s.pod); err != nil {
 		return err
 	}
 	for _, c := range s.plan.discard {
@@ -178,9 +178,11 @@ const (
 // something that it uses changes before.
 const retryStart = 10 * time.Second
 
-func (s *starter) fail(st start, reason string, err error) *hold {
+func (s *starter) fail(ctx context.Context, st start, reason string, err error) *hold {
 	text := errorText(err)
-	s.cfg.Events.Event(s.pod, st.spec, true, "Failed", "Error: "+text)
+	if ctx.Err() == nil { // else it was only told to give up
+		s.cfg.Events.Event(s.pod, st.spec, true, "Failed", "Error: "+text)
+	}
 	return &hold{until: time.Now().Add(retryStart), why: podstatus.Waiting{Reason: reason, Message: text}}
 }
 
@@ -192,20 +194,20 @@ func (s *starter) start(ctx context.Context, st start) *hold {
 	case errors.As(err, &pullErr):
 		return s.failPull(st, pullErr)
 	case err != nil:
-		return s.fail(st, pulling.ReasonErrImagePull, err)
+		return s.fail(ctx, st, pulling.ReasonErrImagePull, err)
 	}
 	if st.restarts > 0 {
 		s.restarts.Next(st.spec.Name, time.Now())
 	}
 	config, err := s.containerConfig(ctx, st, image)
 	if err != nil {
-		return s.fail(st, reasonConfig, err)
+		return s.fail(ctx, st, reasonConfig, err)
 	}
 	callCtx, cancel := context.WithTimeout(ctx, s.cfg.RuntimeTimeout)
 	defer cancel()
 	created, err := s.cfg.Runtime.CreateContainer(callCtx, &runtimeapi.CreateContainerRequest{PodSandboxId: s.sandbox, Config: config, SandboxConfig: s.config})
 	if err != nil {
-		return s.fail(st, reasonCreate, err)
+		return s.fail(ctx, st, reasonCreate, err)
 	}
 	s.cfg.Events.Event(s.pod, st.spec, false, "Created", "Container created")
 	id := created.GetContainerId()
@@ -214,7 +216,7 @@ func (s *starter) start(ctx context.Context, st start) *hold {
 		defer s.setStarting(id, false)
 	}
 	if _, err := s.cfg.Runtime.StartContainer(callCtx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
-		failure := s.fail(st, reasonRun, err)
+		failure := s.fail(ctx, st, reasonRun, err)
 		if st.restarts == 0 {
 			s.restarts.Next(st.spec.Name, time.Now())
 		}

@@ -45,7 +45,7 @@ func (w *worker) die(ctx context.Context, pod *corev1.Pod, gone bool) (next time
 	case stopped:
 		w.finished = true
 		w.tell(pod, gone)
-		w.stopJob(ctx, grace, func(ctx context.Context) error { return w.giveBack(ctx, pod) }, settled)
+		w.stopJob(ctx, grace, func(ctx context.Context) error { return w.giveBack(ctx) }, settled)
 		return time.Time{}
 	case settled:
 		if gone || pod.DeletionTimestamp != nil {
@@ -238,12 +238,12 @@ func preStop(spec *corev1.Container, c cri.Container) *corev1.LifecycleHandler {
 
 // giveBack returns what the pod used of the node. Its containers are kept for
 // their logs and messages.
-func (w *worker) giveBack(ctx context.Context, pod *corev1.Pod) error {
+func (w *worker) giveBack(ctx context.Context) error {
 	w.cfg.Probes.Forget(w.uid)
 	if err := w.cfg.Volumes.Unmount(ctx, w.uid); err != nil {
 		return err
 	}
-	if err := w.cfg.Node.Cgroups.Remove(w.uid); err != nil {
+	if err := w.cfg.Cgroups.Remove(w.uid); err != nil {
 		return err
 	}
 	w.cfg.Objects.Forget(w.uid)

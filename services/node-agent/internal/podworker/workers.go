@@ -33,6 +33,13 @@ type Events interface {
 	Event(pod *corev1.Pod, container *corev1.Container, warning bool, reason, message string)
 }
 
+// Cgroups keeps pods' control groups.
+type Cgroups interface {
+	EnsurePod(pod *corev1.Pod) error
+	// Remove kills what is left in the pod's group and removes it.
+	Remove(uid types.UID) error
+}
+
 // Observer measures; its methods must not block.
 type Observer interface {
 	// ObservePodStart is called once for a pod, with the time from when it was first
@@ -48,6 +55,7 @@ type Config struct {
 	Runtime     *cri.Client
 	RuntimeName string // the scheme of container ids
 	Node        criconfig.Node
+	Cgroups     Cgroups
 	Volumes     *volumes.Manager
 	Objects     *objects.Store
 	Services    func() []*corev1.Service
