@@ -29,7 +29,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 		return &component.UsageError{Err: err}
 	}
 	if o.Cleanup {
-		return errors.Join(iptables.Cleanup(ctx, command), routes.Cleanup(ctx))
+		return o.cleanup(ctx, command)
 	}
 	metrics := newMetrics() // before the first client, which it measures
 	clientset, config, err := o.Client.Clientset("proxy")
@@ -43,6 +43,11 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer disconnect()
 	return o.serveFrom(ctx, log, sources, command, metrics)
+}
+
+// cleanup removes what the proxy makes.
+func (o *Options) cleanup(ctx context.Context, command iptables.Command) error {
+	return errors.Join(iptables.Cleanup(ctx, command), routes.Cleanup(ctx))
 }
 
 // serveFrom is Run with what is watched and with the programs given.

@@ -26,7 +26,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/sampan-io/sampan/services/proxy/internal/iptables"
-	"github.com/sampan-io/sampan/services/proxy/internal/routes"
 	"github.com/sampan-io/sampan/services/proxy/internal/state"
 )
 
@@ -138,6 +137,7 @@ func (n *node) newOptions(args ...string) *Options {
 	o.AddFlags(fs)
 	must(n.t, fs.Parse(append(args, "--resolv-conf="+resolv)))
 	must(n.t, o.Complete())
+	o.checkPause = 1
 	return o
 }
 
@@ -188,8 +188,7 @@ func (n *node) run() {
 	n.t.Cleanup(func() {
 		n.stop()
 		ctx := context.WithoutCancel(n.t.Context())
-		must(n.t, iptables.Cleanup(ctx, n.command))
-		must(n.t, routes.Cleanup(ctx))
+		must(n.t, n.options.cleanup(ctx, n.command))
 	})
 	n.eventually("rules are written", func() error { return askHealth("http://127.0.0.1:10256/healthz") })
 }

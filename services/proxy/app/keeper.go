@@ -25,9 +25,6 @@ const (
 	retryMax = 30 * time.Second
 	// late is how old a change may become before the proxy is not healthy.
 	late = 2 * time.Minute
-	// checkShare bounds the part of the time that looking for foreign changes takes:
-	// with very many Services it is done less often.
-	checkShare = 100
 )
 
 // keeper keeps the kernel as the API wants it. Its run is the only goroutine
@@ -109,7 +106,7 @@ func (k *keeper) run(ctx context.Context) error {
 		case <-check.C:
 			began := time.Now()
 			k.check(ctx)
-			check.Reset(max(k.options.SyncPeriod, checkShare*time.Since(began)))
+			check.Reset(max(k.options.SyncPeriod, time.Duration(k.options.checkPause)*time.Since(began)))
 		}
 	}
 }
@@ -232,5 +229,6 @@ func (k *keeper) check(ctx context.Context) {
 	if changed {
 		k.log.Warn("Rules were changed by others and are written again")
 	}
+	k.metrics.observe(k.syncer.Stats())
 	k.nodes, k.udp = true, true
 }

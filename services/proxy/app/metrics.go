@@ -15,7 +15,7 @@ type metrics struct {
 	lastSync                   prometheus.Gauge
 	rules                      *prometheus.GaugeVec
 	restoreFailed, partialFail prometheus.Counter
-	foreign, forgotten         prometheus.Counter
+	checks, foreign, forgotten prometheus.Counter
 	seen                       iptables.Stats
 }
 
@@ -32,8 +32,9 @@ func newMetrics() *metrics {
 		partialFail:   prometheus.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total", Help: "Partial syncs that failed and were followed by a full one."}),
 		foreign:       prometheus.NewCounter(prometheus.CounterOpts{Name: "sampan_proxy_foreign_changes_total", Help: "Times that rules were found changed by others and written again."}),
 	}
+	m.checks = prometheus.NewCounter(prometheus.CounterOpts{Name: "sampan_proxy_checks_total", Help: "Looks for foreign changes of the rules."})
 	m.forgotten = prometheus.NewCounter(prometheus.CounterOpts{Name: "kubeproxy_conntrack_reconciler_deleted_entries_total", Help: "Stale UDP flows that were forgotten."})
-	m.registry.MustRegister(m.syncDuration, m.programming, m.lastSync, m.rules, m.restoreFailed, m.partialFail, m.foreign, m.forgotten)
+	m.registry.MustRegister(m.syncDuration, m.programming, m.lastSync, m.rules, m.restoreFailed, m.partialFail, m.checks, m.foreign, m.forgotten)
 	component.RegisterClientMetrics(m.registry)
 	return m
 }
@@ -42,6 +43,7 @@ func newMetrics() *metrics {
 func (m *metrics) observe(s iptables.Stats) {
 	m.restoreFailed.Add(float64(s.RestoreFailed - m.seen.RestoreFailed))
 	m.partialFail.Add(float64(s.PartialFailed - m.seen.PartialFailed))
+	m.checks.Add(float64(s.Checks - m.seen.Checks))
 	m.foreign.Add(float64(s.ForeignChanges - m.seen.ForeignChanges))
 	for table, count := range s.Rules {
 		m.rules.WithLabelValues(table).Set(float64(count))

@@ -39,6 +39,10 @@ type Options struct {
 	ClusterDomain string
 	ResolvConf    string
 
+	// checkPause is how many times as long as a look for foreign changes took the
+	// pause after it is at least: with very many Services it is done less often.
+	checkPause int
+
 	flags  *pflag.FlagSet
 	parsed parsed
 }
@@ -56,6 +60,7 @@ func New() *Options {
 	return &Options{
 		ProxyMode: "iptables", ServiceCIDR: "10.96.0.0/16", MasqueradeBit: 14, SyncPeriod: 30 * time.Second, PodNetwork: string(routes.Auto),
 		HealthzBindAddress: "0.0.0.0:10256", MetricsBindAddress: "127.0.0.1:10249",
+		checkPause: 100,
 		ClusterDNS: "10.96.0.10", ClusterDomain: "cluster.local", ResolvConf: "/etc/resolv.conf",
 	}
 }

@@ -12,6 +12,7 @@ func (s *Syncer) Check(ctx context.Context) (changed bool, err error) {
 	if s.kernel == nil {
 		return false, nil
 	}
+	s.stats.Checks++
 	for _, table := range tables() {
 		text, err := s.execer.Save(ctx, table)
 		if err != nil {

@@ -44,6 +44,7 @@ type Stats struct {
 	PartialSyncs   int
 	RestoreFailed  int
 	PartialFailed  int
+	Checks         int
 	ForeignChanges int
 }
 
