@@ -223,7 +223,7 @@ func (k *keeper) serviceOptions() servicemap.Options {
 // check repairs what others did to the rules, routes and flows.
 func (k *keeper) check(ctx context.Context) {
 	changed, err := k.syncer.Check(ctx)
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		k.log.Error("Rules are not checked", "err", err)
 	}
 	if changed {
