@@ -175,7 +175,12 @@ func TestBusSpeaksTLS(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx, bus.NewPublisher(f.store, topics(), f.log())) }()
-	defer func() { cancel(); <-ended }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 	_, port, _ := net.SplitHostPort(server.Address())
 	pool, err := component.CertPool(filepath.Join(dir, "ca.crt"))
 	if err != nil {
