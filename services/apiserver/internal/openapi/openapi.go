@@ -59,7 +59,7 @@ func (s *Service) Handler() http.Handler {
 		}
 		switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 		case path == "/openapi/v2":
-			serve(w, r, s.v2, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", handler.ToProtoBinary)
+			serve(w, r, s.v2, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", handler.ToProtoBinary)
 		case path == "/openapi/v3":
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(s.index)
@@ -86,7 +86,7 @@ func (s *Service) serveGroup(w http.ResponseWriter, r *http.Request, group strin
 		}
 		w.Header().Set("Cache-Control", "public, immutable")
 	}
-	serve(w, r, doc, "application/com.github.proto-openapi.spec.v3@v1.0+protobuf", handler3.ToV3ProtoBinary)
+	serve(w, r, doc, "application/com.github.proto-openapi.spec.v3.v1.0+protobuf", handler3.ToV3ProtoBinary)
 }
 
 func serve(w http.ResponseWriter, r *http.Request, doc document, protobufType string, toProtobuf func([]byte) ([]byte, error)) {
@@ -119,8 +119,8 @@ func serve(w http.ResponseWriter, r *http.Request, doc document, protobufType st
 	_, _ = w.Write(data)
 }
 
-// negotiate picks JSON or protobuf. client-go spells the protobuf type with an
-// "@" and, in older versions, with a "." in its place.
+// negotiate picks JSON or protobuf. Clients spell the protobuf type with an "@"
+// too, which is no valid media type; the answer has a "." in its place.
 func negotiate(accept, protobufType string) (string, bool) {
 	if accept == "" {
 		return "application/json", true
@@ -129,7 +129,7 @@ func negotiate(accept, protobufType string) (string, bool) {
 		switch spelled := clause.Type + "/" + clause.SubType; spelled {
 		case "application/json", "*/*", "application/*":
 			return "application/json", true
-		case protobufType, strings.Replace(protobufType, "@", ".", 1):
+		case protobufType, strings.Replace(protobufType, ".v1.0", "@v1.0", 1):
 			return protobufType, true
 		}
 	}

@@ -3,6 +3,7 @@ package openapi
 import (
 	"encoding/json"
 	"io"
+	"mime"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -110,7 +111,10 @@ func TestEveryReferenceOfADocumentIsDefined(t *testing.T) {
 func TestVersion2IsServedAsProtobuf(t *testing.T) {
 	server := newServer(t)
 	for _, spelled := range []string{"application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"} {
-		_, body := get(t, server, "/openapi/v2", spelled)
+		answer, body := get(t, server, "/openapi/v2", spelled)
+		if _, _, err := mime.ParseMediaType(answer.Header.Get("Content-Type")); err != nil {
+			t.Errorf("content type %q: %v", answer.Header.Get("Content-Type"), err)
+		}
 		var document openapi_v2.Document
 		if err := proto.Unmarshal(body, &document); err != nil {
 			t.Fatal(err)
