@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,7 +21,12 @@ import (
 	"github.com/sampan-io/sampan/services/proxy/internal/state"
 )
 
-const dnsPort = 53
+const (
+	dnsPort = 53
+	// gcPercent: nearly all that the proxy holds lives long, so collecting early
+	// costs little and keeps the process small.
+	gcPercent = 50
+)
 
 // Run forwards until ctx ends. Rules, routes and devices stay when it ends, so
 // that a restart disturbs no connection; --cleanup removes them.
@@ -30,6 +37,9 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	if o.Cleanup {
 		return o.cleanup(ctx, command)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	metrics := newMetrics() // before the first client, which it measures
 	clientset, config, err := o.Client.Clientset("proxy")
