@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
@@ -18,6 +20,9 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 		return err
 	}
 	s.caches = list
+	if measured, ok := store.(interface{ Metrics() prometheus.Collector }); ok {
+		s.storeMetrics = append(s.storeMetrics, measured.Metrics())
+	}
 	s.engine = rest.New(rest.Config{Resources: s.resources, Caches: caches, Admission: s.security.admission})
 	s.running.Go(s.engine.Warm)
 	if err := s.security.start(life, s.config, s.engine); err != nil {

@@ -42,7 +42,7 @@ type server struct {
 	health    *component.Health
 	streams   *streaming.Connections
 
-	busMetrics []prometheus.Collector
+	busMetrics, storeMetrics []prometheus.Collector
 
 	ready   chan struct{} // closed when bootstrap is done
 	running sync.WaitGroup
@@ -132,6 +132,7 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 	metrics := component.NewMetrics()
 	metrics.MustRegister(newCacheMetrics(s.caches))
 	metrics.MustRegister(s.busMetrics...)
+	metrics.MustRegister(s.storeMetrics...)
 	if s.security.certificates != nil {
 		metrics.MustRegister(s.security.certificates.Metrics())
 	}

@@ -73,6 +73,9 @@ type Store struct {
 	writing    sync.Mutex // one write transaction at a time; guards failed
 	compacting sync.Mutex
 
+	counts  counts
+	metrics *metrics
+
 	mu      sync.Mutex
 	sinks   map[int]*sink // by id; committer and Attach
 	nextID  int
@@ -119,6 +122,7 @@ func Open(options Options) (*Store, error) {
 		db: db, options: options, log: options.Log, queue: make(chan *write, queueLength),
 		stop: make(chan struct{}), closed: make(chan struct{}), expiry: make(chan struct{}, 1), sinks: map[int]*sink{},
 	}
+	s.metrics = newMetrics(s)
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

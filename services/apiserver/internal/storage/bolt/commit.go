@@ -130,12 +130,12 @@ func (s *Store) commit(batch []*write) {
 		bytes += int64(len(w.put.Value))
 	}
 	if !s.hasRoom(bytes) {
-		batch = refuse(batch)
+		batch = s.refuse(batch)
 	}
 	revision, err := s.transact(batch)
 	if errors.Is(err, storage.ErrNoSpace) {
 		waiting := len(batch)
-		batch = refuse(batch)
+		batch = s.refuse(batch)
 		if !s.full {
 			s.log.Warn("Disk full: writes are refused", "refused", waiting-len(batch))
 		}
@@ -156,11 +156,12 @@ func (s *Store) commit(batch []*write) {
 }
 
 // refuse answers the writes that need room and returns the others.
-func refuse(batch []*write) (freeing []*write) {
+func (s *Store) refuse(batch []*write) (freeing []*write) {
 	for _, w := range batch {
 		if w.frees {
 			freeing = append(freeing, w)
 		} else {
+			s.counts.refused.Add(1)
 			w.answer(storage.ErrNoSpace)
 		}
 	}
@@ -191,7 +192,10 @@ func (s *Store) update(apply func(tx *bolt.Tx) (changed bool, err error)) error 
 		return errors.Join(err, tx.Rollback())
 	}
 	id := uint64(tx.ID())
-	if err = s.options.commit(tx); err == nil {
+	started := time.Now()
+	err = s.options.commit(tx)
+	s.metrics.duration.Observe(time.Since(started).Seconds())
+	if err == nil {
 		return nil
 	}
 	if outOfSpace(err) && metasBefore(s.options.Path, id) {
@@ -215,6 +219,8 @@ func (s *Store) deliver(batch []*write, revision int64) {
 		}
 	}
 	if len(events) > 0 {
+		s.counts.commits.Add(1)
+		s.counts.writes.Add(int64(len(events)))
 		s.mu.Lock()
 		for _, sink := range s.sinks {
 			sink.send(events)
