@@ -77,6 +77,9 @@ func (o *Options) serveFrom(ctx context.Context, log *slog.Logger, sources state
 		func(ctx context.Context) error { known.Run(ctx); return nil },
 		keeper.run,
 	}
+	if command.Monitor != nil {
+		jobs = append(jobs, func(ctx context.Context) error { return keeper.monitor(ctx, command.Monitor) })
+	}
 	if o.parsed.dns.IsValid() {
 		server := clusterdns.New(clusterdns.Config{
 			Address: netip.AddrPortFrom(o.parsed.dns, dnsPort), Domain: o.ClusterDomain, ResolvConf: o.ResolvConf, Source: known, Log: log,

@@ -25,6 +25,11 @@ const (
 	retryMax = 30 * time.Second
 	// late is how old a change may become before the proxy is not healthy.
 	late = 2 * time.Minute
+	// foreignDelay is the time from a foreign change of rules, of which there may be
+	// several in a row, to a look at them; foreignShare is how many times as long as
+	// the look took there is none again.
+	foreignDelay = 50 * time.Millisecond
+	foreignShare = 10
 )
 
 // keeper keeps the kernel as the API wants it. Its run is the only goroutine
@@ -38,6 +43,7 @@ type keeper struct {
 	log     *slog.Logger
 
 	flows    *conntrack.Flows
+	foreign  chan struct{}
 	udp      bool // flows must be looked at
 	nodes    bool // nodes must be looked at
 	zone     string
@@ -51,7 +57,7 @@ type keeper struct {
 func newKeeper(o *Options, known *state.State, rules *iptables.Syncer, m *metrics, log *slog.Logger) *keeper {
 	k := &keeper{
 		options: o, state: known, syncer: rules, metrics: m, log: log,
-		nodes: true, udp: true, flows: conntrack.NewFlows(),
+		nodes: true, udp: true, flows: conntrack.NewFlows(), foreign: make(chan struct{}, 1),
 		local: map[string]map[uint16]healthcheck.Service{}, triggers: map[string]time.Time{},
 	}
 	k.checks = healthcheck.New(k.healthy)
@@ -86,6 +92,8 @@ func (k *keeper) run(ctx context.Context) error {
 	}
 	check := time.NewTimer(k.options.SyncPeriod)
 	defer check.Stop()
+	var checked time.Time
+	var cost time.Duration // of the last check
 	retry := retryMin
 	for {
 		var pause <-chan time.Time
@@ -103,10 +111,13 @@ func (k *keeper) run(ctx context.Context) error {
 			return nil
 		case <-k.state.Changed():
 		case <-pause:
+		case <-k.foreign:
+			check.Reset(max(foreignDelay, time.Until(checked.Add(foreignShare*cost))))
 		case <-check.C:
 			began := time.Now()
 			k.check(ctx)
-			check.Reset(max(k.options.SyncPeriod, time.Duration(k.options.checkPause)*time.Since(began)))
+			checked, cost = time.Now(), time.Since(began)
+			check.Reset(max(k.options.SyncPeriod, time.Duration(k.options.checkPause)*cost))
 		}
 	}
 }
@@ -218,6 +229,24 @@ func (k *keeper) serviceOptions() servicemap.Options {
 		options.Excluded = []netip.Addr{dns}
 	}
 	return options
+}
+
+// foreignChange tells that another process changed rules. It may be called from
+// any goroutine.
+func (k *keeper) foreignChange() {
+	select {
+	case k.foreign <- struct{}{}:
+	default:
+	}
+}
+
+// monitor follows foreign changes. Where the kernel does not tell of them there
+// are the looks from time to time.
+func (k *keeper) monitor(ctx context.Context, monitor *iptables.Monitor) error {
+	if err := monitor.Run(ctx, k.foreignChange); err != nil {
+		k.log.Info("Foreign changes of rules are only looked for from time to time", "period", k.options.SyncPeriod, "err", err)
+	}
+	return nil
 }
 
 // check repairs what others did to the rules, routes and flows.

@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/sampan-io/sampan/services/proxy/internal/iptables"
 )
 
 func askHealth(url string) error {
@@ -219,11 +221,11 @@ func TestRestartAndForeignFlushDisturbNoOne(t *testing.T) {
 		n.run()
 		check("after a restart")
 
-		iptables := strings.TrimSuffix(n.command.RestorePath, "-restore")
+		command := strings.TrimSuffix(n.command.RestorePath, "-restore")
 		for _, damage := range []string{"-t nat -F", "-t nat -F KUBE-SERVICES", "-t nat -R KUBE-SERVICES 1 -j RETURN", "-t filter -D INPUT 1"} {
 			before, err := n.command.Save(t.Context(), "nat")
 			must(t, err)
-			if out, err := exec.Command(iptables, strings.Fields(damage)...).CombinedOutput(); err != nil {
+			if out, err := exec.Command(command, strings.Fields(damage)...).CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v: %s", damage, err, out)
 			}
 			n.eventually("rules are repaired after "+damage, func() error {
@@ -267,5 +269,37 @@ func TestNodeAnswersClusterDNS(t *testing.T) {
 		if got, err := askDNS(fields[0], fields[1], fields[2], fields[3]); got != step.want {
 			t.Errorf("%s from the node: %q, %v, want %q", step.question, got, err, step.want)
 		}
+	}
+}
+
+// The kernel tells of changes of nf_tables rules: no one waits for the next look.
+func TestForeignFlushIsNoticedAtOnce(t *testing.T) {
+	n := newNode(t, "nft")
+	n.command.Monitor = &iptables.Monitor{}
+	n.options.SyncPeriod = time.Hour
+	n.service("web", clusterIP, nil, n.endpoint(n.a))
+	n.run()
+	for range 3 {
+		if out, err := exec.Command("iptables-nft", "-t", "nat", "-F").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		n.eventually("rules are back", func() error { _, err := askTCP(clusterIP + ":80"); return err })
+	}
+	n.eventually("repairs are counted", func() error {
+		if got := n.metric("sampan_proxy_foreign_changes_total"); got != 3 {
+			return fmt.Errorf("%v repairs after three flushes", got)
+		}
+		return nil
+	})
+	checks := n.metric("sampan_proxy_checks_total")
+	for _, p := range []*pod{n.b, n.a, n.b, n.a, n.b} {
+		n.service("web", clusterIP, nil, n.endpoint(p))
+		n.eventually("a change of ours", func() error {
+			answer, err := askTCP(clusterIP + ":80")
+			return errors.Join(err, answers(answer, p.name))
+		})
+	}
+	if got := n.metric("sampan_proxy_checks_total"); got > checks+1 {
+		t.Errorf("%v looks for foreign changes before changes of ours, %v after", checks, got)
 	}
 }

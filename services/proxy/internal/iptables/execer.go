@@ -3,9 +3,10 @@ package iptables
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os/exec"
-	"strings"
 	"time"
 )
 
@@ -24,11 +25,13 @@ const lockWait = 30 * time.Second
 // Command runs the system's iptables programs.
 type Command struct {
 	RestorePath, SavePath string
+	// Monitor is told of processes that change rules, if there is one.
+	Monitor *Monitor
 }
 
 // NewCommand finds the programs.
 func NewCommand() (Command, error) {
-	var c Command
+	c := Command{Monitor: &Monitor{}}
 	for name, path := range map[string]*string{"iptables-restore": &c.RestorePath, "iptables-save": &c.SavePath} {
 		found, err := exec.LookPath(name)
 		if err != nil {
@@ -42,9 +45,25 @@ func NewCommand() (Command, error) {
 // Restore runs iptables-restore --noflush.
 func (c Command) Restore(ctx context.Context, input string) error {
 	cmd := exec.CommandContext(ctx, c.RestorePath, "--noflush", "-w", fmt.Sprint(int(lockWait.Seconds())))
-	cmd.Stdin = strings.NewReader(input)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("iptables-restore: %w: %s", err, bytes.TrimSpace(out))
+	// Input comes through a pipe that is written after the start: the process cannot
+	// change anything before the monitor knows it.
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("iptables-restore: %w", err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("iptables-restore: %w", err)
+	}
+	c.Monitor.Own(cmd.Process.Pid)
+	_, writeErr := io.WriteString(stdin, input) // fails when the process ends early, which Wait tells
+	closeErr := stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("iptables-restore: %w: %s", err, bytes.TrimSpace(out.Bytes()))
+	}
+	if err := errors.Join(writeErr, closeErr); err != nil {
+		return fmt.Errorf("iptables-restore: writing input: %w", err)
 	}
 	return nil
 }
