@@ -3,6 +3,7 @@ package component
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -49,6 +50,7 @@ func (l *LeaderElection) Run(ctx context.Context, client kubernetes.Interface, w
 	if !l.LeaderElect {
 		return work(ctx)
 	}
+	awaitReady(ctx, client)
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("reading host name: %w", err)
@@ -89,5 +91,29 @@ func (l *LeaderElection) Run(ctx context.Context, client kubernetes.Interface, w
 		return err
 	case <-ended:
 		return nil // ctx ended before this process led
+	}
+}
+
+// readyPause is the pause between looks for the API server.
+const readyPause = 50 * time.Millisecond
+
+// awaitReady waits until the API server is ready. The elector itself would find
+// out only at its retry period, which makes a cluster that starts all at once
+// wait for seconds.
+func awaitReady(ctx context.Context, client kubernetes.Interface) {
+	set, ok := client.(*kubernetes.Clientset)
+	if !ok {
+		return // a fake
+	}
+	for ctx.Err() == nil {
+		var code int
+		_ = set.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Error()
+		if code != 0 && code != http.StatusInternalServerError {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(readyPause):
+		}
 	}
 }
