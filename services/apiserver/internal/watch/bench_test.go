@@ -42,7 +42,7 @@ func BenchmarkFanOut(b *testing.B) {
 				})
 			}
 			object := mustCreate(b, c, newPod("default", "a", "n1", "web"))
-			var want int64 = test.seen
+			want := test.seen
 			for b.Loop() {
 				object = mustUpdate(b, c, newPod("default", "a", "n1", "web"), object.Revision)
 				for want += test.seen; seen.Load() < want; {

@@ -199,7 +199,6 @@ type client struct {
 	options watch.WatchOptions
 	watcher watch.Watcher
 	known   map[string]int64
-	last    int64
 }
 
 func newClient(t *testing.T, r *rapid.T, c *watch.Cache) *client {

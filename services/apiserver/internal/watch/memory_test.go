@@ -18,7 +18,7 @@ func usualPod(i int) *corev1.Pod {
 	pod := newPod(fmt.Sprintf("ns-%d", i%50), fmt.Sprintf("web-7d9c5b8f6d-%05d", i), fmt.Sprintf("n%d", i%500), "web")
 	pod.Labels["pod-template-hash"], pod.UID = "7d9c5b8f6d", "0b4f9a52-1c1e-4d7a-9d1f-3f8c7f3f2a10"
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-7d9c5b8f6d", UID: pod.UID}}
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "controller-manager", Operation: "Update", APIVersion: "v1", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 1800)}}}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "controller-manager", Operation: "Update", APIVersion: "v1", FieldsV1: metav1.NewFieldsV1(string(make([]byte, 1800)))}}
 	limits := corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
 	pod.Spec.Containers = []corev1.Container{{Name: "web", Image: "registry.example/web:v1.2.3", Resources: corev1.ResourceRequirements{Limits: limits, Requests: limits}, Env: []corev1.EnvVar{{Name: "A", Value: "some value"}}}}
 	pod.Spec.RestartPolicy, pod.Spec.SchedulerName, pod.Spec.ServiceAccountName = "Always", "default-scheduler", "default"

@@ -91,7 +91,7 @@ type List struct {
 }
 
 // WatchOptions selects the events of one watch.
-type WatchOptions struct {
+type WatchOptions struct { //nolint:revive // exported: beside ListOptions; Options are the cache's
 	Namespace string
 	Name      string
 	Labels    labels.Selector

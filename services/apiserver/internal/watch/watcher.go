@@ -112,25 +112,32 @@ func (w *watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 			}
 			continue
 		}
-		var bookmark <-chan time.Time
-		if w.timer != nil {
-			bookmark = w.timer.C
-		}
-		select {
-		case <-wake:
-		case <-ctx.Done():
-			return buf, ctx.Err()
-		case <-bookmark:
-			w.timer.Reset(w.untilBookmark(ctx))
-			out, caughtUp, err := w.progress(ctx, buf, limit)
-			if err != nil || len(out) > len(buf) {
-				return out, err
-			}
-			if caughtUp {
-				return append(out, Event{Type: Bookmark, Revision: w.revision}), nil
-			}
+		if out, err = w.await(ctx, wake, buf, limit); err != nil || len(out) > len(buf) {
+			return out, err
 		}
 	}
+}
+
+// await sleeps until there may be something, or until a bookmark is due, which
+// it appends.
+func (w *watcher) await(ctx context.Context, wake <-chan struct{}, buf []Event, limit int) ([]Event, error) {
+	var bookmark <-chan time.Time
+	if w.timer != nil {
+		bookmark = w.timer.C
+	}
+	select {
+	case <-wake:
+		return buf, nil
+	case <-ctx.Done():
+		return buf, ctx.Err()
+	case <-bookmark:
+	}
+	w.timer.Reset(w.untilBookmark(ctx))
+	out, caughtUp, err := w.progress(ctx, buf, limit)
+	if err == nil && caughtUp {
+		out = append(out, Event{Type: Bookmark, Revision: w.revision})
+	}
+	return out, err
 }
 
 // untilBookmark is the pause to the next bookmark: the usual one, or less when
