@@ -90,21 +90,13 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ResolvConf, "resolv-conf", o.ResolvConf, "file with the resolvers for names outside the cluster")
 }
 
-// Complete parses and refuses.
+// Complete reads the configuration file, fills in defaults, and refuses what
+// contradicts itself or is not supported.
 func (o *Options) Complete() error {
 	if o.Config != "" {
 		if err := o.readConfig(o.Config); err != nil {
 			return err
 		}
-	}
-	if o.ProxyMode != "iptables" && o.ProxyMode != "" {
-		return fmt.Errorf("--proxy-mode: %q is not supported, only iptables is", o.ProxyMode)
-	}
-	if o.SyncPeriod <= 0 || o.MinSyncPeriod < 0 {
-		return fmt.Errorf("--iptables-sync-period must be positive, and --iptables-min-sync-period not negative")
-	}
-	if o.MasqueradeBit < 0 || o.MasqueradeBit > 31 {
-		return fmt.Errorf("--iptables-masquerade-bit: %d is not between 0 and 31", o.MasqueradeBit)
 	}
 	if o.NodeName == "" {
 		host, err := os.Hostname()
@@ -113,38 +105,59 @@ func (o *Options) Complete() error {
 		}
 		o.NodeName = host
 	}
-	var err error
-	if o.parsed.clusterCIDR, err = optionalPrefix("--cluster-cidr", o.ClusterCIDR); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
-	if o.parsed.serviceCIDR, err = optionalPrefix("--service-cluster-ip-range", o.ServiceCIDR); err != nil {
-		return err
-	}
-	for _, text := range o.NodePortAddresses {
-		prefix, err := netip.ParsePrefix(text)
-		switch {
-		case err != nil:
-			return fmt.Errorf("--nodeport-addresses: %w", err)
-		case !prefix.Addr().Is4():
-			return fmt.Errorf("--nodeport-addresses: %s is not an IPv4 range", text)
-		case prefix.Addr().IsLoopback():
-			return fmt.Errorf("--nodeport-addresses: %s: NodePorts on loopback are not supported", text)
-		}
-		o.parsed.nodePorts = append(o.parsed.nodePorts, prefix.Masked())
-	}
-	if o.parsed.podNetwork, err = routes.ParseMode(o.PodNetwork); err != nil {
-		return fmt.Errorf("--pod-network: %w", err)
-	}
-	if o.ClusterDNS != "" {
-		if o.parsed.dns, err = netip.ParseAddr(o.ClusterDNS); err != nil || !o.parsed.dns.Is4() {
-			return fmt.Errorf("--cluster-dns: %q is not an IPv4 address", o.ClusterDNS)
-		}
+	return o.parse()
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.ProxyMode != "iptables" && o.ProxyMode != "":
+		return fmt.Errorf("--proxy-mode: %q is not supported, only iptables is", o.ProxyMode)
+	case o.SyncPeriod <= 0:
+		return fmt.Errorf("--iptables-sync-period: %s is not positive", o.SyncPeriod)
+	case o.MinSyncPeriod < 0:
+		return fmt.Errorf("--iptables-min-sync-period: %s is negative", o.MinSyncPeriod)
+	case o.MasqueradeBit < 0 || o.MasqueradeBit > 31:
+		return fmt.Errorf("--iptables-masquerade-bit: %d is not between 0 and 31", o.MasqueradeBit)
 	}
 	for name, address := range map[string]string{"--healthz-bind-address": o.HealthzBindAddress, "--metrics-bind-address": o.MetricsBindAddress} {
 		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	return nil
+}
+
+// parse brings flags into their working form.
+func (o *Options) parse() (err error) {
+	p := parsed{}
+	if p.clusterCIDR, err = optionalPrefix("--cluster-cidr", o.ClusterCIDR); err != nil {
+		return err
+	}
+	if p.serviceCIDR, err = optionalPrefix("--service-cluster-ip-range", o.ServiceCIDR); err != nil {
+		return err
+	}
+	for _, text := range o.NodePortAddresses {
+		prefix, err := optionalPrefix("--nodeport-addresses", text)
+		if err != nil {
+			return err
+		}
+		if prefix.Addr().IsLoopback() {
+			return fmt.Errorf("--nodeport-addresses: %s: NodePorts on loopback are not supported", text)
+		}
+		p.nodePorts = append(p.nodePorts, prefix)
+	}
+	if p.podNetwork, err = routes.ParseMode(o.PodNetwork); err != nil {
+		return fmt.Errorf("--pod-network: %w", err)
+	}
+	if o.ClusterDNS != "" {
+		if p.dns, err = netip.ParseAddr(o.ClusterDNS); err != nil || !p.dns.Is4() {
+			return fmt.Errorf("--cluster-dns: %q is not an IPv4 address", o.ClusterDNS)
+		}
+	}
+	o.parsed = p
 	return nil
 }
 

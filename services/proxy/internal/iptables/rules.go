@@ -69,7 +69,7 @@ type line struct {
 
 // rulesOf makes the rules of one port.
 func (c Config) rulesOf(p *servicemap.Port) portRules {
-	b := builder{config: c, port: p, proto: strings.ToLower(string(p.Protocol)), name: p.PortName.String()}
+	b := builder{config: c, port: p, proto: strings.ToLower(string(p.Protocol)), name: p.String()}
 	b.all, b.local = p.Usable(), p.Local()
 	b.svc = chainHash("KUBE-SVC-", b.name, b.proto)
 	b.svl = chainHash("KUBE-SVL-", b.name, b.proto)

@@ -284,7 +284,7 @@ func usable(e discoveryv1.Endpoint, port uint16, o Options) (Endpoint, bool) {
 		return Endpoint{}, false
 	}
 	ip, err := netip.ParseAddr(e.Addresses[0])
-	if err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() || ip.Zone() != "" {
+	if err != nil || !routable(ip) {
 		return Endpoint{}, false
 	}
 	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
@@ -294,4 +294,9 @@ func usable(e discoveryv1.Endpoint, port uint16, o Options) (Endpoint, bool) {
 		return Endpoint{}, false
 	}
 	return Endpoint{Address: netip.AddrPortFrom(ip.Unmap(), port), Local: e.NodeName != nil && *e.NodeName == o.NodeName, AnyNode: e.NodeName == nil, Ready: ready}, true
+}
+
+func routable(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	return !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified() && ip.Zone() == ""
 }
