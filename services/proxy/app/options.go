@@ -144,6 +144,9 @@ func (o *Options) parse() (err error) {
 		if err != nil {
 			return err
 		}
+		if !prefix.IsValid() {
+			continue
+		}
 		if prefix.Addr().IsLoopback() {
 			return fmt.Errorf("--nodeport-addresses: %s: NodePorts on loopback are not supported", text)
 		}

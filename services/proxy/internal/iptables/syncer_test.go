@@ -255,6 +255,35 @@ func TestRestartTakesOverAndCleanupRemovesAll(t *testing.T) {
 	}
 }
 
+// The legacy variant has one lock for the machine. Who holds it delays others.
+func TestHeldLockDelaysAndDropsNothing(t *testing.T) {
+	enterNamespace(t, "10.244.1.2/32")
+	serve(t, "10.244.1.2:8080")
+	const path, held = "/run/xtables.lock", 300 * time.Millisecond
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = lock.Close() }()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	time.AfterFunc(held, func() { _ = syscall.Flock(int(lock.Fd()), syscall.LOCK_UN) })
+	s := iptables.NewSyncer(config(), newVariant(t, "legacy"))
+	s.SetService("default/web", []servicemap.Port{newPort("web", "10.96.0.20", "10.244.1.2:8080")})
+	mustSync(t, s)
+	if waited := time.Since(began); waited < held {
+		t.Errorf("rules were written after %s while the lock was held for %s", waited, held)
+	}
+	if answer, err := ask("10.96.0.20:80"); err != nil || answer != "10.244.1.2:8080" {
+		t.Errorf("after the lock: %q, %v", answer, err)
+	}
+	if stats := s.Stats(); stats.RestoreFailed != 0 {
+		t.Errorf("stats are %+v", stats)
+	}
+}
+
 func TestHostileNamesDoNotBecomeRules(t *testing.T) {
 	enterNamespace(t)
 	s := iptables.NewSyncer(config(), newCommand(t))

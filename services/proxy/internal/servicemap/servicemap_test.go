@@ -90,7 +90,7 @@ func TestEndpointsAreChosenByCondition(t *testing.T) {
 		"conditions that are not said are good": {[]discoveryv1.Endpoint{{Addresses: []string{"10.244.1.1"}}}, []string{"10.244.1.1:8080"}, nil},
 		"each address once":                     {[]discoveryv1.Endpoint{endpoint("10.244.1.1", "", ready), endpoint("10.244.1.1", "", ready), endpoint("10.244.1.1", "", draining)}, []string{"10.244.1.1:8080"}, nil},
 		"addresses of the host are never reached": {[]discoveryv1.Endpoint{
-			endpoint("127.0.0.1", "here", ready), endpoint("169.254.169.254", "here", ready), endpoint("0.0.0.0", "here", ready), endpoint("224.0.0.1", "here", ready),
+			endpoint("127.0.0.1", "here", ready), endpoint("169.254.169.254", "here", ready), endpoint("0.0.0.0", "here", ready), endpoint("224.0.0.1", "here", ready), endpoint("::ffff:127.0.0.1", "here", ready),
 			endpoint("nonsense", "here", ready), endpoint("10.244.1.1 -j ACCEPT", "here", ready), {},
 		}, nil, nil},
 	} {
