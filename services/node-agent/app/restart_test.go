@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -71,7 +72,7 @@ spec:
 	s.eventually("the deleted pod's sandbox to be removed", func() error {
 		left, err := filepath.Glob(filepath.Join(s.dir, "node", "sandboxes", "*"))
 		if err != nil || len(left) > 2 {
-			return fmt.Errorf("%d sandboxes are left, %v", len(left), err)
+			return errors.Join(err, fmt.Errorf("%d sandboxes are left", len(left)))
 		}
 		return nil
 	})

@@ -27,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/cgroups"
 	"github.com/sampan-io/sampan/services/node-agent/internal/cri"
 	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
+	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
 	"github.com/sampan-io/sampan/services/node-agent/internal/logs"
 	"github.com/sampan-io/sampan/services/node-agent/internal/metrics"
 	"github.com/sampan-io/sampan/services/node-agent/internal/network"
@@ -68,7 +69,7 @@ type agent struct {
 	services cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
 	gate     *delegated.Gate
-	synced   chan struct{} // closed when all pods of the API server are known
+	synced   chan struct{} // closed when the pods of all sources are known
 }
 
 // Run runs pods until ctx ends. Their containers go on after that.
@@ -278,6 +279,14 @@ func (a *agent) start(ctx context.Context, group *errgroup.Group) {
 		Interval: a.logCheckEvery, Log: a.log,
 	}
 	group.Go(func() error { return ended(ctx, rotator.Run(ctx)) })
+	limits := &eviction.VolumeWatch{
+		Pods: a.workers, Dir: a.volumes.EmptyDir, Every: 10 * time.Second, Log: a.log,
+		Evicted: func(pod *corev1.Pod, message string) {
+			a.metrics.ObserveEviction("ephemeralpodfs.limit")
+			a.events.Event(pod, nil, true, status.ReasonEvicted, message)
+		},
+	}
+	group.Go(func() error { return ended(ctx, limits.Run(ctx)) })
 	sweeper := &orphans{client: a.cri, workers: a.workers, volumes: a.volumes, cgroups: a.cgroups, log: a.log}
 	group.Go(func() error { return ended(ctx, sweeper.run(ctx, a.synced)) })
 }
@@ -292,16 +301,48 @@ func (a *agent) feed(ctx context.Context) error {
 		a.tokens.Forget(uid)
 		a.metrics.ForgetPod(string(uid))
 	}
+	mirrors := &podsource.Mirrors{Client: a.api, Node: a.node.Object, Seen: a.status.SeenAs, Log: a.log}
+	group.Go(func() error { return ended(ctx, mirrors.Run(ctx)) })
+	apiSynced, filesSynced := make(chan struct{}), make(chan struct{})
 	if a.manifests != "" {
-		files := &podsource.Files{Dir: a.manifests, Node: a.hostname, Update: a.workers.UpdateStatic, Remove: a.workers.Remove, Log: a.log}
+		files := a.files(mirrors)
+		files.Synced = func() { close(filesSynced) }
 		group.Go(func() error { return ended(ctx, files.Run(ctx)) })
+	} else {
+		close(filesSynced)
 	}
+	group.Go(func() error {
+		for _, synced := range []<-chan struct{}{apiSynced, filesSynced} {
+			select {
+			case <-synced:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		close(a.synced)
+		return nil
+	})
 	source := &podsource.API{
-		Client: a.api, Node: a.hostname, Sink: sink{a.workers, forget},
-		Synced: func(map[types.UID]struct{}) { close(a.synced) },
+		Client: a.api, Node: a.hostname, Sink: sink{a.workers, forget}, Mirror: mirrors.Observe,
+		Synced: func(map[types.UID]struct{}) { close(apiSynced) },
 	}
 	group.Go(func() error { return ended(ctx, source.Run(ctx)) })
 	return group.Wait()
+}
+
+// files are the static pods.
+func (a *agent) files(mirrors *podsource.Mirrors) *podsource.Files {
+	return &podsource.Files{
+		Dir: a.manifests, Node: a.hostname, Log: a.log,
+		Update: func(pod *corev1.Pod) {
+			a.workers.UpdateStatic(pod)
+			mirrors.Add(pod)
+		},
+		Remove: func(uid types.UID) {
+			a.workers.Remove(uid)
+			mirrors.Remove(uid)
+		},
+	}
 }
 
 func (a *agent) healthChecks() *component.Health {

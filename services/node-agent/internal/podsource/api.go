@@ -27,6 +27,8 @@ type API struct {
 	Client kubernetes.Interface
 	Node   string
 	Sink   Sink
+	// Mirror is told of pods that show static ones, and that one is gone.
+	Mirror func(pod *corev1.Pod, gone bool)
 	// Synced is called once, when all pods that there were have been handed over.
 	Synced func(uids map[types.UID]struct{})
 }
@@ -79,10 +81,13 @@ func (a *API) Run(ctx context.Context) error {
 
 func (a *API) update(object any) {
 	pod, ok := object.(*corev1.Pod)
-	if !ok || metav1.HasAnnotation(pod.ObjectMeta, mirrorAnnotation) {
-		return
+	switch {
+	case !ok:
+	case isMirror(pod):
+		a.Mirror(pod, false)
+	default:
+		a.Sink.Update(pod)
 	}
-	a.Sink.Update(pod)
 }
 
 // replace handles a pod that took another's name while the watch was broken.
@@ -90,7 +95,7 @@ func (a *API) replace(before, after any) {
 	old, oldOK := before.(*corev1.Pod)
 	pod, ok := after.(*corev1.Pod)
 	if oldOK && ok && old.UID != pod.UID {
-		a.Sink.Remove(old.UID)
+		a.remove(old)
 	}
 	a.update(after)
 }
@@ -99,10 +104,17 @@ func (a *API) remove(object any) {
 	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = gone.Obj
 	}
-	if pod, ok := object.(*corev1.Pod); ok {
+	pod, ok := object.(*corev1.Pod)
+	switch {
+	case !ok:
+	case isMirror(pod):
+		a.Mirror(pod, true)
+	default:
 		a.Sink.Remove(pod.UID)
 	}
 }
+
+func isMirror(pod *corev1.Pod) bool { return metav1.HasAnnotation(pod.ObjectMeta, mirrorAnnotation) }
 
 // settle is how long a file must not have been written to before it is read.
 const settle = 100 * time.Millisecond

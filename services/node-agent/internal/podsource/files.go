@@ -26,6 +26,8 @@ type Files struct {
 	Node   string
 	Update func(pod *corev1.Pod)
 	Remove func(uid types.UID)
+	// Synced is called once, when all pods that there were have been handed over.
+	Synced func()
 	Log    *slog.Logger
 }
 
@@ -40,7 +42,9 @@ func (f *Files) Run(ctx context.Context) error {
 		return fmt.Errorf("watching static pods: %w", err)
 	}
 	known := map[types.UID]string{}
-	timer := time.NewTimer(0)
+	f.read(known)
+	f.Synced()
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		select {

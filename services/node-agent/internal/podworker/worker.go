@@ -208,21 +208,14 @@ func (w *worker) take() inbox {
 func (w *worker) step(ctx context.Context) (next time.Time) {
 	start := time.Now()
 	in := w.take()
-	quiet := w.quietUntil()
-	if in.dirty && w.asked && start.Before(quiet) {
-		w.mu.Lock()
-		w.dirty = true
-		w.mu.Unlock()
-	} else if in.dirty || !w.asked {
-		quiet = time.Time{}
-		if err := w.ask(ctx); err != nil {
-			if ctx.Err() == nil {
-				w.cfg.Log.WarnContext(ctx, "Asking the runtime for a pod", "pod", name(in.pod), "err", err)
-			}
-			const pause = time.Second
-			w.asked = false
-			return time.Now().Add(pause)
+	quiet, err := w.refresh(ctx, in.dirty, start)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.cfg.Log.WarnContext(ctx, "Asking the runtime for a pod", "pod", name(in.pod), "err", err)
 		}
+		const pause = time.Second
+		w.asked = false
+		return start.Add(pause)
 	}
 	pod := w.withKnownStatus(in.pod)
 	w.admit(pod)
@@ -239,10 +232,25 @@ func (w *worker) step(ctx context.Context) (next time.Time) {
 		next = w.die(ctx, pod, in.gone)
 	}
 	w.cfg.Observer.ObserveSync(operation, time.Since(start))
-	if start.Before(quiet) {
-		next = earliest(next, quiet)
+	if quiet {
+		next = earliest(next, w.quietUntil())
 	}
 	return next
+}
+
+// refresh asks the runtime if it must. While a start is under way it waits with
+// that, and says so.
+func (w *worker) refresh(ctx context.Context, dirty bool, now time.Time) (quiet bool, err error) {
+	switch {
+	case !dirty && w.asked:
+		return false, nil
+	case w.asked && now.Before(w.quietUntil()):
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.dirty = true
+		return true, nil
+	}
+	return false, w.ask(ctx)
 }
 
 // startQuiet is how long a start is not followed step by step: most are over by

@@ -36,6 +36,7 @@ type published struct {
 	base *corev1.Pod
 	// next waits to be written; nil is nothing.
 	next    *corev1.PodStatus
+	last    *corev1.PodStatus // what was to be written last
 	busy    bool
 	idle    chan struct{} // closed when nothing is left to write
 	deleted bool
@@ -54,12 +55,25 @@ func (p *Publisher) Close() {
 }
 
 // Seen tells of the pod as the API server has it.
-func (p *Publisher) Seen(pod *corev1.Pod) {
+func (p *Publisher) Seen(pod *corev1.Pod) { p.SeenAs(pod.UID, pod) }
+
+// SeenAs tells of the object on the API server that shows a pod of this node whose
+// UID is another one: a static pod's mirror. Nil tells that there is none.
+func (p *Publisher) SeenAs(uid types.UID, object *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	entry := p.entry(pod.UID)
-	if entry.base == nil || newer(pod, entry.base) {
-		entry.base = pod
+	entry := p.entry(uid)
+	switch {
+	case object == nil:
+		entry.base = nil
+	case entry.base == nil || entry.base.UID != object.UID:
+		entry.base = object
+		if entry.next == nil {
+			entry.next = entry.last
+		}
+		p.launch(entry)
+	case newer(object, entry.base):
+		entry.base = object
 	}
 }
 
@@ -109,18 +123,23 @@ func (p *Publisher) entry(uid types.UID) *published {
 	return entry
 }
 
-// Publish writes the status soon. A status that is not written yet is replaced.
+// Publish writes the status soon, once the pod's object has been seen. A status
+// that is not written yet is replaced.
 func (p *Publisher) Publish(pod *corev1.Pod, status corev1.PodStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	entry := p.entry(pod.UID)
-	if entry.base == nil {
-		entry.base = pod
-	}
-	entry.next = &status
-	if entry.busy {
+	entry.next, entry.last = &status, &status
+	p.launch(entry)
+}
+
+// launch begins writing what is next, if there is something and somewhere to write
+// it. Caller must hold mu.
+func (p *Publisher) launch(entry *published) {
+	if entry.busy || entry.next == nil || entry.base == nil {
 		return
 	}
+	status := *entry.next
 	if equality.Semantic.DeepEqual(normalize(entry.base.Status), normalize(merge(entry.base, &status))) {
 		entry.next = nil
 		return
@@ -149,20 +168,20 @@ func (p *Publisher) write(entry *published) {
 	for {
 		p.mu.Lock()
 		next, base := entry.next, entry.base
-		entry.next = nil
-		if next == nil || entry.deleted || p.base.Err() != nil {
+		if next == nil || base == nil || entry.deleted || p.base.Err() != nil {
 			entry.busy = false
 			close(entry.idle)
 			p.mu.Unlock()
 			return
 		}
+		entry.next = nil
 		p.mu.Unlock()
 		written, err := p.patch(base, next)
 		p.mu.Lock()
 		switch {
 		case err == nil:
 			pause = firstPause
-			if written != nil && newer(written, entry.base) {
+			if written != nil && entry.base != nil && entry.base.UID == written.UID && newer(written, entry.base) {
 				entry.base = written
 			}
 			p.mu.Unlock()

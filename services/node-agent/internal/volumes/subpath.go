@@ -25,7 +25,7 @@ func (m *Manager) SubPath(uid types.UID, volume, container string, index int, ho
 	if err != nil {
 		return "", fmt.Errorf("subPath %q of volume %q: %w", subPath, volume, err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	target := filepath.Join(m.PodDir(uid), "volume-subpaths", volume, container, strconv.Itoa(index))
 	if err := removeTree(target); err != nil {
 		return "", err
@@ -50,7 +50,7 @@ func openBeneath(root, sub string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(dir)
+	defer func() { _ = unix.Close(dir) }()
 	fd, err := openRetrying(dir, sub)
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
@@ -85,7 +85,7 @@ func makeBeneath(dir int, parent, name string, mode uint32) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	if err := unix.Mkdirat(fd, name, mode); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}

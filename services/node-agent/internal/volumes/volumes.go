@@ -122,6 +122,11 @@ func (m *Manager) PodDir(uid types.UID) string {
 	return filepath.Join(m.cfg.Root, "pods", string(uid))
 }
 
+// EmptyDir is where a pod's emptyDir volume lies.
+func (m *Manager) EmptyDir(uid types.UID, volume string) string {
+	return m.dir(uid, emptyDirKind{}.name(), volume)
+}
+
 func (m *Manager) dir(uid types.UID, kind, volume string) string {
 	return filepath.Join(m.PodDir(uid), "volumes", kind, volume)
 }
