@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -203,7 +204,7 @@ func TestServiceWithoutEndpointsRefuses(t *testing.T) {
 		began := time.Now()
 		_, err := fetch(service.Spec.ClusterIP)
 		if err == nil || time.Since(began) > time.Second {
-			return fmt.Errorf("answer after %s: %v", time.Since(began), err)
+			return fmt.Errorf("answer after %s, error: %w", time.Since(began), errors.Join(err))
 		}
 		return nil
 	})

@@ -111,3 +111,32 @@ func TestPortForward(t *testing.T) {
 		}
 	}
 }
+
+func TestAttachReachesTheMainProcess(t *testing.T) {
+	namespace := newNamespace(t)
+	pod := newPod("echo", "")
+	pod.Spec.Containers[0].Command = []string{"cat"}
+	pod.Spec.Containers[0].Stdin = true
+	mustCreatePod(t, namespace, pod)
+	awaitReady(t, namespace, "echo")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	cmd := exec.CommandContext(ctx, filepath.Join(cluster.Bin, "kubectl"), "--kubeconfig="+cluster.Kubeconfig(), "-n", namespace, "attach", "-i", "echo")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
+	if _, err := io.WriteString(in, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line := mustReadLine(t, bufio.NewReader(out)); line != "hello" {
+		t.Errorf("the process said %q", line)
+	}
+}

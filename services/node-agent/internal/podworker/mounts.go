@@ -1,0 +1,91 @@
+package podworker
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
+	"github.com/sampan-io/sampan/services/node-agent/internal/env"
+	"github.com/sampan-io/sampan/services/node-agent/internal/volumes"
+)
+
+// Reasons why containers do not start, upstream's.
+const (
+	reasonConfig    = "CreateContainerConfigError"
+	reasonCreate    = "CreateContainerError"
+	reasonRun       = "RunContainerError"
+	reasonPostStart = "PostStartHookError"
+)
+
+// retryStart is when a container that could not be made is tried again, unless
+// something that it uses changes before.
+const retryStart = 10 * time.Second
+
+func (s *starter) fail(ctx context.Context, st start, reason string, err error) *hold {
+	text := errorText(err)
+	if ctx.Err() == nil { // else it was only told to give up
+		s.cfg.Events.Event(s.pod, st.spec, true, "Failed", "Error: "+text)
+	}
+	return &hold{until: time.Now().Add(retryStart), why: podstatus.Waiting{Reason: reason, Message: text}}
+}
+
+const hostsPath = "/etc/hosts"
+
+func (s *starter) mount(spec *corev1.Container, index int, vars []env.Var) (*runtimeapi.Mount, error) {
+	wanted := &spec.VolumeMounts[index]
+	volume, known := s.mounted[wanted.Name]
+	if !known {
+		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, spec.Name)
+	}
+	subPath := wanted.SubPath
+	if wanted.SubPathExpr != "" {
+		var missing []string
+		lookup := env.Lookup(vars)
+		subPath = env.Expand(wanted.SubPathExpr, func(name string) (string, bool) {
+			value, ok := lookup(name)
+			if !ok {
+				missing = append(missing, name)
+			}
+			return value, ok
+		})
+		if len(missing) > 0 {
+			return nil, fmt.Errorf("missing value for %q", missing[0])
+		}
+		if err := volumes.CheckSubPathExpansion(subPath); err != nil {
+			return nil, err
+		}
+	}
+	path := volume.HostPath
+	if subPath != "" {
+		var err error
+		if path, err = s.cfg.Volumes.SubPath(s.pod.UID, wanted.Name, spec.Name, index, volume.HostPath, subPath); err != nil {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", wanted.Name, spec.Name, err)
+		}
+	}
+	return criconfig.Mount(wanted, criconfig.VolumePath{HostPath: path, ReadOnly: volume.ReadOnly})
+}
+
+// messageFile makes the file that the termination message goes to.
+func (s *starter) messageFile(spec *corev1.Container) (string, error) {
+	if spec.TerminationMessagePath == "" {
+		return "", nil
+	}
+	dir := filepath.Join(s.cfg.Volumes.PodDir(s.pod.UID), "containers", spec.Name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", fmt.Errorf("making directory for the termination message: %w", err)
+	}
+	var id [4]byte
+	_, _ = rand.Read(id[:])
+	path := filepath.Join(dir, hex.EncodeToString(id[:]))
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		return "", fmt.Errorf("making the termination message file: %w", err)
+	}
+	return path, os.Chmod(path, 0o666) // whoever the container runs as must write it
+}
