@@ -16,27 +16,30 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/volumes"
 )
 
-// Reasons why containers do not start, upstream's.
-const (
-	reasonConfig    = "CreateContainerConfigError"
-	reasonCreate    = "CreateContainerError"
-	reasonRun       = "RunContainerError"
-	reasonPostStart = "PostStartHookError"
-)
-
-// retryStart is when a container that could not be made is tried again, unless
-// something that it uses changes before.
-const retryStart = 10 * time.Second
-
-func (s *starter) fail(ctx context.Context, st start, reason string, err error) *hold {
-	text := errorText(err)
-	if ctx.Err() == nil { // else it was only told to give up
-		s.cfg.Events.Event(s.pod, st.spec, true, "Failed", "Error: "+text)
+func (s *starter) mounts(spec *corev1.Container, vars []env.Var) ([]*runtimeapi.Mount, error) {
+	if len(spec.VolumeDevices) > 0 {
+		return nil, errors.New("block volumes are not supported by this node")
 	}
-	return &hold{until: time.Now().Add(retryStart), why: podstatus.Waiting{Reason: reason, Message: text}}
+	var mounts []*runtimeapi.Mount
+	ownHosts := false
+	for i := range spec.VolumeMounts {
+		mount, err := s.mount(spec, i, vars)
+		if err != nil {
+			return nil, err
+		}
+		ownHosts = ownHosts || mount.GetContainerPath() == hostsPath
+		mounts = append(mounts, mount)
+	}
+	if !ownHosts && len(s.podIPs) > 0 {
+		file := filepath.Join(s.cfg.Volumes.PodDir(s.pod.UID), "etc-hosts")
+		if err := s.cfg.Node.HostsFile(s.pod, file, s.podIPs); err != nil {
+			return nil, err
+		}
+		readOnly := spec.SecurityContext != nil && spec.SecurityContext.ReadOnlyRootFilesystem != nil && *spec.SecurityContext.ReadOnlyRootFilesystem
+		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: file, Readonly: readOnly})
+	}
+	return mounts, nil
 }
-
-const hostsPath = "/etc/hosts"
 
 func (s *starter) mount(spec *corev1.Container, index int, vars []env.Var) (*runtimeapi.Mount, error) {
 	wanted := &spec.VolumeMounts[index]

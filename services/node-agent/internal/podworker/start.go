@@ -2,12 +2,9 @@ package podworker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -166,6 +163,26 @@ func (s *starter) runSandbox(ctx context.Context, handler string) error {
 
 func errorText(err error) string { return status.Convert(err).Message() }
 
+// Reasons why containers do not start, upstream's.
+const (
+	reasonConfig    = "CreateContainerConfigError"
+	reasonCreate    = "CreateContainerError"
+	reasonRun       = "RunContainerError"
+	reasonPostStart = "PostStartHookError"
+)
+
+// retryStart is when a container that could not be made is tried again, unless
+// something that it uses changes before.
+const retryStart = 10 * time.Second
+
+func (s *starter) fail(ctx context.Context, st start, reason string, err error) *hold {
+	text := errorText(err)
+	if ctx.Err() == nil { // else it was only told to give up
+		s.cfg.Events.Event(s.pod, st.spec, true, "Failed", "Error: "+text)
+	}
+	return &hold{until: time.Now().Add(retryStart), why: podstatus.Waiting{Reason: reason, Message: text}}
+}
+
 // start brings one container up. A nil result is success.
 func (s *starter) start(ctx context.Context, st start) *hold {
 	image, err := s.cfg.Puller.Ensure(ctx, s.pod, st.spec, s.config, s.pulls)
@@ -275,28 +292,4 @@ func (s *starter) containerConfig(ctx context.Context, st start, image criconfig
 	})
 }
 
-func (s *starter) mounts(spec *corev1.Container, vars []env.Var) ([]*runtimeapi.Mount, error) {
-	if len(spec.VolumeDevices) > 0 {
-		return nil, errors.New("block volumes are not supported by this node")
-	}
-	var mounts []*runtimeapi.Mount
-	ownHosts := false
-	for i := range spec.VolumeMounts {
-		mount, err := s.mount(spec, i, vars)
-		if err != nil {
-			return nil, err
-		}
-		ownHosts = ownHosts || mount.GetContainerPath() == hostsPath
-		mounts = append(mounts, mount)
-	}
-	if !ownHosts && len(s.podIPs) > 0 {
-		file := filepath.Join(s.cfg.Volumes.PodDir(s.pod.UID), "etc-hosts")
-		if err := s.cfg.Node.HostsFile(s.pod, file, s.podIPs); err != nil {
-			return nil, err
-		}
-		readOnly := spec.SecurityContext != nil && spec.SecurityContext.ReadOnlyRootFilesystem != nil && *spec.SecurityContext.ReadOnlyRootFilesystem
-		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: file, Readonly: readOnly})
-	}
-	return mounts, nil
-}
-
+const hostsPath = "/etc/hosts"

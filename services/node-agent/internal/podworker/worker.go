@@ -18,6 +18,54 @@ import (
 // stage is how far a pod has come. It only ever grows.
 type stage int
 
+const (
+	living   stage = iota // containers run, or will
+	stopping              // they are being stopped for good
+	stopped               // none runs; what they used is being given back
+	settled               // all has been given back; the pod's object is still there
+)
+
+// worker runs one pod. The fields below mu are its mailbox; the others belong to
+// its goroutine.
+type worker struct {
+	*Workers
+	uid  types.UID
+	wake chan struct{}
+
+	mu       sync.Mutex
+	pod      *corev1.Pod
+	gone     bool            // from its source
+	dirty    bool            // the runtime may have something new
+	evicted  *status.End     // asked for from outside
+	again    bool            // what waits for a retry need not wait any longer
+	results  []func()        // of jobs, to be run by the worker's goroutine
+	seen     cri.Pod         // what the runtime had when it was last asked
+	others   []*corev1.Pod   // the node's other pods when this one came
+	static   bool            // it comes from a file of this node
+	starting map[string]bool // containers by id whose hook after the start goes on
+	told     map[string]bool // containers by id that have been told to stop, hook and event included
+
+	runtime  cri.Pod
+	asked    bool // runtime is known
+	admitted bool
+	stage    stage
+	end      *status.End
+	finished bool
+	began    time.Time // when this worker first saw the pod
+	started  bool      // all containers have been started once
+
+	job      *job // starts things, or stops them
+	kills    map[string]bool
+	failures map[string]hold // why containers could not be started, by name
+	restarts *backoff.Map
+	pulls    *pulling.State
+	messages map[string]string // termination messages by container id
+	paused   map[string]bool   // containers by id whose back-off has been told of
+	retryAt  time.Time
+	pause    time.Duration
+	over     bool // nothing is left to do; guarded by Workers.mu after run has returned
+}
+
 // job is what goes on beside the worker.
 type job struct {
 	began  time.Time
@@ -33,13 +81,6 @@ func newWorker(w *Workers, pod *corev1.Pod, others []*corev1.Pod) *worker {
 		Workers: w, uid: pod.UID, wake: make(chan struct{}, 1), pod: pod, dirty: true, others: others, began: time.Now(),
 		kills: map[string]bool{}, failures: map[string]hold{}, messages: map[string]string{}, told: map[string]bool{}, starting: map[string]bool{}, paused: map[string]bool{},
 		restarts: &backoff.Map{Base: min(restartPause, w.cfg.MaxRestartPause), Max: w.cfg.MaxRestartPause}, pulls: pulling.NewState(),
-	}
-}
-
-func (w *worker) ring() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -115,6 +156,18 @@ func (w *worker) refresh(ctx context.Context, dirty bool, now time.Time) (quiet 
 		return true, nil
 	}
 	return false, w.ask(ctx)
+}
+
+// startQuiet is how long a start is not followed step by step: most are over by
+// then, and each step would be asked after and told of.
+const startQuiet = 150 * time.Millisecond
+
+// quietUntil is when the start that is under way will be looked at; zero if none is.
+func (w *worker) quietUntil() time.Time {
+	if w.job == nil || w.job.stop {
+		return time.Time{}
+	}
+	return w.job.began.Add(startQuiet)
 }
 
 func name(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
@@ -347,13 +400,6 @@ func (w *worker) probe(pod *corev1.Pod) {
 			Pod: pod, Container: spec, ContainerID: c.GetId(), PodIP: ips[0], StartedAt: time.Unix(0, c.GetStartedAt()),
 		}, w.knownOf(pod, c))
 	}
-}
-
-// isStarting tells that the container's hook after its start goes on.
-func (w *worker) isStarting(id string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.starting[id]
 }
 
 // knownOf is what the last status says of a container that ran then already.
