@@ -1,0 +1,77 @@
+package admission_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/admission"
+)
+
+func pod(change func(spec *corev1.PodSpec)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c"}}}}
+	if change != nil {
+		change(&p.Spec)
+	}
+	return p
+}
+
+func request(cpu string) func(spec *corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
+}
+
+func hostPort(port int32, ip string) func(spec *corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: port, HostIP: ip, ContainerPort: 80}}
+	}
+}
+
+func sysctl(name string) func(spec *corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
+	}
+}
+
+func TestAdmit(t *testing.T) {
+	node := admission.Node{
+		Name: "n", UnsafeSysctls: []string{"net.core.*"}, Labels: func() map[string]string { return map[string]string{"zone": "a"} },
+		Allocatable: func() corev1.ResourceList {
+			return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourcePods: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+		},
+	}
+	for _, c := range []struct {
+		name   string
+		pod    *corev1.Pod
+		others []*corev1.Pod
+		want   string // reason
+	}{
+		{"fits", pod(request("1")), nil, ""},
+		{"fits exactly", pod(request("1")), []*corev1.Pod{pod(request("1"))}, ""},
+		{"too much", pod(request("1001m")), []*corev1.Pod{pod(request("1"))}, "OutOfcpu"},
+		{"what has ended does not count", pod(request("2")), []*corev1.Pod{{Spec: pod(request("1")).Spec, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}}, ""},
+		{"too many", pod(nil), []*corev1.Pod{pod(nil), pod(nil)}, "OutOfpods"},
+		{"another node's", pod(func(spec *corev1.PodSpec) { spec.NodeName = "m" }), nil, "NodeName"},
+		{"another zone's", pod(func(spec *corev1.PodSpec) { spec.NodeSelector = map[string]string{"zone": "b"} }), nil, "NodeAffinity"},
+		{"its zone's", pod(func(spec *corev1.PodSpec) { spec.NodeSelector = map[string]string{"zone": "a"} }), nil, ""},
+		{"a port that is taken", pod(hostPort(80, "")), []*corev1.Pod{pod(hostPort(80, "127.0.0.1"))}, "NodePorts"},
+		{"a port of another address", pod(hostPort(80, "127.0.0.2")), []*corev1.Pod{pod(hostPort(80, "127.0.0.1"))}, ""},
+		{"a safe sysctl", pod(sysctl("net.ipv4.ip_unprivileged_port_start")), nil, ""},
+		{"a sysctl that is allowed", pod(sysctl("net.core.somaxconn")), nil, ""},
+		{"a sysctl that is not", pod(sysctl("kernel.msgmax")), nil, "SysctlForbidden"},
+		{"another system's", pod(func(spec *corev1.PodSpec) { spec.OS = &corev1.PodOS{Name: corev1.Windows} }), nil, "PodOSNotSupported"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			end, got := node.Admit(c.pod, c.others), ""
+			if end != nil {
+				got = end.Reason
+			}
+			if got != c.want {
+				t.Errorf("%+v, want %q", end, c.want)
+			}
+		})
+	}
+}
