@@ -103,9 +103,12 @@ func TestInitContainersRunInOrder(t *testing.T) {
 	}
 	mustCreatePod(t, namespace, pod)
 	awaitReady(t, namespace, "ordered")
-	if out := cluster.MustKubectl(t, "-n", namespace, "logs", "ordered", "-c", "main"); out != "one\ntwo\n" {
-		t.Errorf("log is %q", out)
-	}
+	testenv.Eventually(t, 10*time.Second, "the init containers' words in order", func(context.Context) error {
+		if out := cluster.MustKubectl(t, "-n", namespace, "logs", "ordered", "-c", "main"); out != "one\ntwo\n" {
+			return fmt.Errorf("log is %q", out)
+		}
+		return nil
+	})
 }
 
 func TestConfigurationReachesThePod(t *testing.T) {

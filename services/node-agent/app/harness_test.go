@@ -353,6 +353,20 @@ func (s *site) logs(pod string, options corev1.PodLogOptions) string {
 	return string(data)
 }
 
+// logged waits until a running container has written what is wanted; ready says
+// nothing about what it has printed.
+func (s *site) logged(pod string, options corev1.PodLogOptions, wanted func(log string) bool) string {
+	s.t.Helper()
+	var log string
+	s.eventually("the log of "+pod, func() error {
+		if log = s.logs(pod, options); !wanted(log) {
+			return fmt.Errorf("it is %q", log)
+		}
+		return nil
+	})
+	return log
+}
+
 // events are the reasons and messages of what the pod was told.
 func (s *site) events(pod string) []string {
 	s.t.Helper()

@@ -74,12 +74,7 @@ spec:
 	if !ready(pod) || pod.Status.PodIP == "" || pod.Status.HostIP != "127.0.0.1" || pod.Status.QOSClass != corev1.PodQOSBestEffort {
 		s.t.Errorf("status %+v", pod.Status)
 	}
-	s.eventually("its log", func() error {
-		if got := s.logs("simple", corev1.PodLogOptions{}); got != "ready\n" {
-			return fmt.Errorf("log %q", got)
-		}
-		return nil
-	})
+	s.logged("simple", corev1.PodLogOptions{}, func(log string) bool { return log == "ready\n" })
 	for _, event := range []string{"Pulled: Container image", "Created: Container created", "Started: Container started"} {
 		s.mustEvent("simple", event)
 	}

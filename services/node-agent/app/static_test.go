@@ -31,9 +31,7 @@ spec:
 	write("graceful")
 	const name = "static-" + nodeName
 	first := s.until(name, "to be ready", ready)
-	if got := s.logs(name, corev1.PodLogOptions{}); got != "ready\n" {
-		t.Errorf("log %q", got)
-	}
+	s.logged(name, corev1.PodLogOptions{}, func(log string) bool { return log == "ready\n" })
 	// Deleting the mirror changes nothing but the mirror.
 	s.remove(name)
 	second := s.until(name, "to be shown again", func(pod *corev1.Pod) bool { return pod.UID != first.UID && ready(pod) })
