@@ -166,35 +166,15 @@ func (p *Publisher) write(entry *published) {
 	const firstPause, maxPause = 50 * time.Millisecond, 10 * time.Second
 	pause := firstPause
 	for {
-		p.mu.Lock()
-		next, base := entry.next, entry.base
-		if next == nil || base == nil || entry.deleted || p.base.Err() != nil {
-			entry.busy = false
-			close(entry.idle)
-			p.mu.Unlock()
+		next, base := p.take(entry)
+		if next == nil {
 			return
 		}
-		entry.next = nil
-		p.mu.Unlock()
 		written, err := p.patch(base, next)
-		p.mu.Lock()
-		switch {
-		case err == nil:
+		if !p.settle(entry, next, written, err) {
 			pause = firstPause
-			if written != nil && entry.base != nil && entry.base.UID == written.UID && newer(written, entry.base) {
-				entry.base = written
-			}
-			p.mu.Unlock()
-			continue
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			// The pod is gone, or another one has its name.
-			p.mu.Unlock()
 			continue
 		}
-		if entry.next == nil {
-			entry.next = next
-		}
-		p.mu.Unlock()
 		p.log.Warn("Writing a pod's status", "pod", base.Namespace+"/"+base.Name, "err", err)
 		select {
 		case <-time.After(pause):
@@ -202,6 +182,39 @@ func (p *Publisher) write(entry *published) {
 		case <-p.base.Done():
 		}
 	}
+}
+
+// take is what is to be written now; without anything the entry becomes idle.
+func (p *Publisher) take(entry *published) (*corev1.PodStatus, *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := entry.next
+	if next == nil || entry.base == nil || entry.deleted || p.base.Err() != nil {
+		entry.busy = false
+		close(entry.idle)
+		return nil, nil
+	}
+	entry.next = nil
+	return next, entry.base
+}
+
+// settle keeps what was written, or puts it back when it should be tried again.
+func (p *Publisher) settle(entry *published, next *corev1.PodStatus, written *corev1.Pod, err error) (retry bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		if written != nil && entry.base != nil && entry.base.UID == written.UID && newer(written, entry.base) {
+			entry.base = written
+		}
+		return false
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return false // the pod is gone, or another one has its name
+	}
+	if entry.next == nil {
+		entry.next = next
+	}
+	return true
 }
 
 // patch sends the difference. Conditions of others are left as they are.
