@@ -63,7 +63,7 @@ func (c *Connections) NodeProxy(ctx context.Context, _, name, rest string, _ run
 		return nil, err
 	}
 	if port == "" || port == location.Port() { // the agent, with this server's identity
-		location.Path = "/" + rest
+		location.Path = "/" + strings.TrimPrefix(rest, "/")
 		return c.passOn(location, c.guarded), nil
 	}
 	return c.forward(scheme, net.JoinHostPort(location.Hostname(), port), rest)

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	proxyutil "k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/utils/ptr"
 )
 
@@ -181,5 +182,18 @@ func TestProxyNeverReachesThisHost(t *testing.T) {
 	}
 	if reached {
 		t.Error("a server on this host was reached")
+	}
+}
+
+func TestNodeProxyKeepsThePath(t *testing.T) {
+	connections, _ := newConnections(t, http.NotFoundHandler())
+	for _, rest := range []string{"/metrics", "metrics"} {
+		handler, err := connections.NodeProxy(t.Context(), "", "n1", rest, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := handler.(*proxyutil.UpgradeAwareHandler).Location.Path; got != "/metrics" {
+			t.Errorf("%q leads to %q", rest, got)
+		}
 	}
 }

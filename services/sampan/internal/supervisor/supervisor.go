@@ -19,7 +19,7 @@ import (
 // minPause to maxPause; one that ran for calm starts afresh.
 const (
 	minPause = 50 * time.Millisecond
-	maxPause = 5 * time.Second
+	maxPause = time.Second
 	calm     = 30 * time.Second
 	// renewEvery is how often certificates are looked at for renewal.
 	renewEvery = time.Hour
