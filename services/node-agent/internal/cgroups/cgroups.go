@@ -127,9 +127,7 @@ func (h Hierarchy) Kill(group string) error {
 				return fmt.Errorf("killing process %d of %s: %w", pid, group, err)
 			}
 		}
-		if alive := waitDead(pids, time.Second); !alive {
-			continue
-		}
+		waitDead(pids, time.Second)
 	}
 	return fmt.Errorf("processes of %s outlive SIGKILL", group)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -48,8 +47,4 @@ func validateParameters(parameters map[string]string, path *field.Path) field.Er
 		errs = append(errs, field.TooLong(path, "", maxParametersSize))
 	}
 	return errs
-}
-
-func isSubdomain(value string, path *field.Path) field.ErrorList {
-	return invalid(path, value, utilvalidation.IsDNS1123Subdomain(value))
 }
