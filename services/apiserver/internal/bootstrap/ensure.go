@@ -70,10 +70,14 @@ func Ensure(ctx context.Context, state registry.State, cfg Config) error {
 	}
 	items := append(policyItems(DefaultPolicy()), priorityClasses()...)
 	items = append(items, accounts()...)
+	items = append(items, flowControl()...)
 	items = append(items, services(cfg)...)
 	items = append(items, endpoints(cfg)...)
 	items = append(items, configMaps(cfg)...)
-	return ensureAll(ctx, state, items)
+	if err := ensureAll(ctx, state, items); err != nil {
+		return err
+	}
+	return removeObsolete(ctx, state)
 }
 
 func ensureAll(ctx context.Context, state registry.State, items []item) error {
@@ -161,6 +165,7 @@ func Resources() []schema.GroupResource {
 	return []schema.GroupResource{
 		corev1.Resource("namespaces"), corev1.Resource("services"), corev1.Resource("endpoints"), corev1.Resource("configmaps"),
 		corev1.Resource("serviceaccounts"), discoveryv1.Resource("endpointslices"), schedulingv1.Resource("priorityclasses"),
+		flowSchemas, priorityLevels,
 		rbacv1.Resource("roles"), rbacv1.Resource("rolebindings"), rbacv1.Resource("clusterroles"), rbacv1.Resource("clusterrolebindings"),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +28,9 @@ const (
 	keepInterval = 10 * time.Second
 )
 
-// Keep ensures the kubernetes Service and its endpoints again and again until ctx
-// ends, for they are gone if someone deletes them and clients in pods then find
-// no API server.
+// Keep ensures the kubernetes Service, its endpoints and the objects of priority
+// and fairness again and again until ctx ends: without the first two, clients in
+// pods find no API server.
 func Keep(ctx context.Context, state registry.State, cfg Config, log *slog.Logger) {
 	ticker := time.NewTicker(keepInterval)
 	defer ticker.Stop()
@@ -38,8 +39,8 @@ func Keep(ctx context.Context, state registry.State, cfg Config, log *slog.Logge
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if err := ensureAll(ctx, state, append(services(cfg), endpoints(cfg)...)); err != nil && ctx.Err() == nil {
-				log.Error("Keeping the kubernetes Service", "err", err)
+			if err := ensureAll(ctx, state, slices.Concat(services(cfg), endpoints(cfg), flowControl())); err != nil && ctx.Err() == nil {
+				log.Error("Keeping the cluster's own objects", "err", err)
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/core"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/events"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/flowcontrol"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/networking"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/node"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/policy"
@@ -91,6 +92,8 @@ func New(d Deps) []*registry.Resource {
 		coordination.Leases(),
 		discovery.EndpointSlices(),
 		events.Events(d.EventTTL),
+		flowcontrol.FlowSchemas(),
+		flowcontrol.PriorityLevelConfigurations(),
 		networking.IngressClasses(),
 		networking.Ingresses(),
 		networking.NetworkPolicies(),
