@@ -18,7 +18,7 @@ source = $(shell find services/$(1) -name go.mod -o -name '*.go' -not -name '*_t
 
 .PHONY: help
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
 up: build ## Start a cluster (NODES=2 for two nodes) and wait until it is Ready
@@ -84,6 +84,14 @@ e2e: build ## Run only the end-to-end tests
 .PHONY: soak
 soak: build ## Run the robustness tests for CYCLES rounds
 	@SAMPAN_CYCLES=$(CYCLES) scripts/test.sh soak
+
+.PHONY: envtest-assets
+envtest-assets: bin/apiserver bin/kubectl ## Fill bin/envtest, a KUBEBUILDER_ASSETS folder for envtest
+	@scripts/envtest-assets.sh
+
+.PHONY: controller-runtime
+controller-runtime: envtest-assets ## Run controller-runtime's own suites against the API server
+	@scripts/controller-runtime.sh
 
 .PHONY: bench
 bench: build ## Measure a running API server (KUBECONFIG of any kind; by default one is started)

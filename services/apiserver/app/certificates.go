@@ -30,6 +30,9 @@ func (c *config) ensureCertificates(port int) error {
 	if c.Serving.CertFile != "" {
 		return nil // whoever gave certificates says whom to trust, too
 	}
+	if c.useCertificateOf(dir) {
+		return nil
+	}
 	authorityFile := filepath.Join(dir, "ca.crt")
 	authority, err := pki.EnsureAuthority(authorityFile, filepath.Join(dir, "ca.key"), "sampan", pki.AuthorityLifetime)
 	if err != nil {
@@ -44,6 +47,22 @@ func (c *config) ensureCertificates(port int) error {
 	}
 	c.Identity.ClientCAFile = authorityFile
 	return c.ensureAdmin(authority, authorityFile, port)
+}
+
+// useCertificateOf takes a serving certificate that somebody else has put into
+// the directory, as upstream does: it has no authority's key beside it.
+func (c *config) useCertificateOf(dir string) bool {
+	certificate, key := filepath.Join(dir, "apiserver.crt"), filepath.Join(dir, "apiserver.key")
+	if exists(filepath.Join(dir, "ca.key")) || !exists(certificate) || !exists(key) {
+		return false
+	}
+	c.Serving.CertFile, c.Serving.KeyFile = certificate, key
+	return true
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func (c *config) servingRequest() pki.Request {
