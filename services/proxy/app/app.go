@@ -17,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/services/internal/component"
 	clusterdns "github.com/sampan-io/sampan/services/proxy/internal/dns"
 	"github.com/sampan-io/sampan/services/proxy/internal/iptables"
+	"github.com/sampan-io/sampan/services/proxy/internal/progress"
 	"github.com/sampan-io/sampan/services/proxy/internal/routes"
 	"github.com/sampan-io/sampan/services/proxy/internal/state"
 )
@@ -72,6 +73,8 @@ func (o *Options) serveFrom(ctx context.Context, log *slog.Logger, sources state
 	if err := o.prepareDevice(netip.Addr{}); err != nil {
 		return err
 	}
+	seen := progress.NewRevision()
+	known.SliceSeen = seen.Advance
 	keeper := newKeeper(o, known, iptables.NewSyncer(o.rules(ctx, command), command), metrics, log)
 	jobs := []func(ctx context.Context) error{
 		func(ctx context.Context) error { known.Run(ctx); return nil },
@@ -87,7 +90,10 @@ func (o *Options) serveFrom(ctx context.Context, log *slog.Logger, sources state
 		metrics.watchDNS(server)
 		jobs = append(jobs, server.Run)
 	}
-	servers, err := o.servers(ctx, keeper, metrics)
+	peers := progress.NewHTTPPeers(func() []progress.Peer { return o.peers(known) })
+	defer peers.Close()
+	tells := &progress.Server{Node: o.NodeName, Members: known, Seen: seen, Applied: keeper.applied, Peers: peers}
+	servers, err := o.servers(ctx, keeper, metrics, tells)
 	if err != nil {
 		return err
 	}
@@ -117,7 +123,7 @@ func (o *Options) prepareDevice(source netip.Addr) error {
 }
 
 // servers listen for /healthz and /metrics on their addresses.
-func (o *Options) servers(ctx context.Context, keeper *keeper, metrics *metrics) (jobs []func(ctx context.Context) error, err error) {
+func (o *Options) servers(ctx context.Context, keeper *keeper, metrics *metrics, tells *progress.Server) (jobs []func(ctx context.Context) error, err error) {
 	health := component.NewHealth()
 	health.AddReady(component.Check{Name: "rules", Probe: func(context.Context) error { return keeper.healthy() }})
 	for _, server := range []struct {
@@ -128,6 +134,7 @@ func (o *Options) servers(ctx context.Context, keeper *keeper, metrics *metrics)
 			mux.Handle("/healthz", healthz(keeper))
 			mux.Handle("/livez", health.Handler("/livez"))
 			mux.Handle("/readyz", health.Handler("/readyz"))
+			tells.Install(mux)
 		}},
 		{o.MetricsBindAddress, func(mux *http.ServeMux) {
 			mux.Handle("/metrics", component.MetricsHandler(metrics.registry))

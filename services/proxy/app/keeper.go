@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/services/proxy/internal/conntrack"
 	"github.com/sampan-io/sampan/services/proxy/internal/healthcheck"
 	"github.com/sampan-io/sampan/services/proxy/internal/iptables"
+	"github.com/sampan-io/sampan/services/proxy/internal/progress"
 	"github.com/sampan-io/sampan/services/proxy/internal/servicemap"
 	"github.com/sampan-io/sampan/services/proxy/internal/state"
 )
@@ -50,6 +51,8 @@ type keeper struct {
 	local    map[string]map[uint16]healthcheck.Service // by Service, by health check port
 	triggers map[string]time.Time
 
+	applied *progress.Revision // of the EndpointSlices in the kernel's rules
+
 	updated atomic.Pointer[time.Time] // of the last sync that left nothing waiting
 	waiting atomic.Pointer[time.Time] // since when changes wait
 }
@@ -58,7 +61,7 @@ func newKeeper(o *Options, known *state.State, rules *iptables.Syncer, m *metric
 	k := &keeper{
 		options: o, state: known, syncer: rules, metrics: m, log: log,
 		nodes: true, udp: true, flows: conntrack.NewFlows(), foreign: make(chan struct{}, 1),
-		local: map[string]map[uint16]healthcheck.Service{}, triggers: map[string]time.Time{},
+		local: map[string]map[uint16]healthcheck.Service{}, triggers: map[string]time.Time{}, applied: progress.NewRevision(),
 	}
 	k.checks = healthcheck.New(k.healthy)
 	return k
@@ -139,8 +142,9 @@ func (k *keeper) step(ctx context.Context) (again bool) {
 	if k.waiting.Load() == nil {
 		k.waiting.Store(&began)
 	}
-	changed, nodes := k.state.Take()
-	k.nodes = k.nodes || nodes
+	changes := k.state.Take()
+	changed := changes.Services
+	k.nodes = k.nodes || changes.Nodes
 	if k.nodes {
 		if err := k.meetNodes(ctx, changed); err != nil {
 			k.log.Error("Routes are incomplete", "err", err)
@@ -159,6 +163,7 @@ func (k *keeper) step(ctx context.Context) (again bool) {
 		k.metrics.observe(k.syncer.Stats())
 		return true
 	}
+	k.applied.Advance(changes.Revision)
 	k.written(began)
 	return k.follow(ctx) || again
 }

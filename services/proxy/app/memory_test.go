@@ -93,7 +93,7 @@ func TestManyServicesTakeLittleMemory(t *testing.T) {
 	if !known.AwaitSync(ctx) {
 		t.Fatal("not synced")
 	}
-	changed, _ := known.Take()
+	changed := known.Take().Services
 	for key, at := range changed {
 		k.take(key, at)
 	}

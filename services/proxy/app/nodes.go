@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/services/proxy/internal/progress"
 	"github.com/sampan-io/sampan/services/proxy/internal/routes"
+	"github.com/sampan-io/sampan/services/proxy/internal/state"
 )
 
 // meetNodes brings pod routes up to date with the nodes, and takes what concerns
@@ -37,6 +40,21 @@ func (k *keeper) meetNodes(ctx context.Context, changed map[string]time.Time) er
 	}
 	network := routes.Network{Mode: k.options.parsed.podNetwork, Self: self, Pods: k.options.parsed.clusterCIDR}
 	return network.Reconcile(ctx, others)
+}
+
+// peers are the proxies of the other nodes, which listen where this one does.
+func (o *Options) peers(known *state.State) []progress.Peer {
+	_, port, err := net.SplitHostPort(o.HealthzBindAddress)
+	if err != nil {
+		return nil
+	}
+	var out []progress.Peer
+	for _, node := range known.Nodes() {
+		if address, has := internalIP(node); has && node.Name != o.NodeName {
+			out = append(out, progress.Peer{Node: node.Name, Address: net.JoinHostPort(address.String(), port)})
+		}
+	}
+	return out
 }
 
 // all adds every Service to changed.

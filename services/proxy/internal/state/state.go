@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -51,28 +53,37 @@ const (
 type State struct {
 	services, slices, nodes cache.SharedIndexInformer
 
-	mu      sync.Mutex
-	changed map[string]time.Time // Services by key → oldest trigger
-	nodesAt bool
-	wake    chan struct{}
+	handled []cache.InformerSynced // what existed has been handled
+
+	mu       sync.Mutex
+	changed  map[string]time.Time // Services by key → oldest trigger
+	nodesAt  bool
+	revision uint64 // of the newest slice that was handled
+	wake     chan struct{}
+
+	// SliceSeen is called with the revision of each slice that has been handled, if
+	// it is set; it must not block.
+	SliceSeen func(revision uint64)
 }
 
 // New makes informers; Run fills them.
 func New(sources Sources) (*State, error) {
 	s := &State{changed: map[string]time.Time{}, wake: make(chan struct{}, 1)}
 	s.services = cache.NewSharedIndexInformer(sources.Services, &corev1.Service{}, 0, cache.Indexers{byAddress: serviceAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	s.slices = cache.NewSharedIndexInformer(sources.EndpointSlices, &discoveryv1.EndpointSlice{}, 0, cache.Indexers{byService: sliceService, byAddress: sliceAddresses})
+	s.slices = cache.NewSharedIndexInformer(sources.EndpointSlices, &discoveryv1.EndpointSlice{}, 0, cache.Indexers{byService: sliceService, byAddress: sliceAddresses, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	s.nodes = cache.NewSharedIndexInformer(sources.Nodes, &corev1.Node{}, 0, cache.Indexers{})
 	for informer, handle := range map[cache.SharedIndexInformer]func(obj any){s.services: s.serviceChanged, s.slices: s.sliceChanged, s.nodes: s.nodeChanged} {
 		if err := informer.SetTransform(trim); err != nil {
 			return nil, fmt.Errorf("setting up informer: %w", err)
 		}
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: handle, DeleteFunc: handle,
 			UpdateFunc: func(before, after any) { handle(before); handle(after) },
-		}); err != nil {
+		})
+		if err != nil {
 			return nil, fmt.Errorf("setting up informer: %w", err)
 		}
+		s.handled = append(s.handled, registration.HasSynced)
 	}
 	return s, nil
 }
@@ -108,7 +119,7 @@ func (s *State) Run(ctx context.Context) {
 
 // AwaitSync waits until everything that existed is known.
 func (s *State) AwaitSync(ctx context.Context) bool {
-	return cache.WaitForCacheSync(ctx.Done(), s.services.HasSynced, s.slices.HasSynced, s.nodes.HasSynced)
+	return cache.WaitForCacheSync(ctx.Done(), s.handled...)
 }
 
 // Synced says whether everything that existed is known.
@@ -119,14 +130,23 @@ func (s *State) Synced() bool {
 // Changed tells of changes: receive, then Take.
 func (s *State) Changed() <-chan struct{} { return s.wake }
 
-// Take are the Services that changed since the last call, with the moment of
-// the change that caused each where it is known, and whether nodes changed.
-func (s *State) Take() (services map[string]time.Time, nodes bool) {
+// Changes is what has changed since the last Take.
+type Changes struct {
+	// Services that changed, with the moment of the change that caused each where it
+	// is known.
+	Services map[string]time.Time
+	Nodes    bool
+	// Revision is the newest one of all EndpointSlices so far.
+	Revision uint64
+}
+
+// Take are the changes since the last call.
+func (s *State) Take() Changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	services, nodes = s.changed, s.nodesAt
+	changes := Changes{Services: s.changed, Nodes: s.nodesAt, Revision: s.revision}
 	s.changed, s.nodesAt = map[string]time.Time{}, false
-	return services, nodes
+	return changes
 }
 
 func (s *State) mark(key string, trigger time.Time) {
@@ -161,6 +181,54 @@ func (s *State) sliceChanged(obj any) {
 	}
 	trigger, _ := time.Parse(time.RFC3339Nano, slice.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	s.mark(slice.Namespace+"/"+slice.Labels[discoveryv1.LabelServiceName], trigger)
+	s.seen(slice)
+}
+
+// seen notes the revision, after what the slice changes has been marked.
+func (s *State) seen(slice *discoveryv1.EndpointSlice) {
+	revision := revisionOf(slice)
+	s.mu.Lock()
+	s.revision = max(s.revision, revision)
+	s.mu.Unlock()
+	if s.SliceSeen != nil {
+		s.SliceSeen(revision)
+	}
+}
+
+func revisionOf(slice *discoveryv1.EndpointSlice) uint64 {
+	revision, err := strconv.ParseUint(slice.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
+}
+
+// Membership is what the EndpointSlices of a namespace say of an address.
+type Membership struct {
+	In          bool   // it is an endpoint of some Service
+	Terminating bool   // and is terminating wherever it is one
+	Revision    uint64 // the newest of the namespace's slices
+}
+
+// Member looks an address up.
+func (s *State) Member(namespace, address string) Membership {
+	m := Membership{Terminating: true}
+	objs, err := s.slices.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	if err != nil {
+		return m
+	}
+	for _, obj := range objs {
+		slice := obj.(*discoveryv1.EndpointSlice)
+		m.Revision = max(m.Revision, revisionOf(slice))
+		for i := range slice.Endpoints {
+			endpoint := &slice.Endpoints[i]
+			if slices.Contains(endpoint.Addresses, address) {
+				m.In = true
+				m.Terminating = m.Terminating && endpoint.Conditions.Terminating != nil && *endpoint.Conditions.Terminating
+			}
+		}
+	}
+	return m
 }
 
 func (s *State) nodeChanged(any) {
