@@ -49,6 +49,8 @@ type Options struct {
 	manifests     string
 	podLogs       string
 	maxPods       int64
+	proxy         string
+	proxySilent   time.Duration
 	podPIDs       int64
 	registerNode  bool
 	taints        []string
@@ -101,7 +103,7 @@ func New() *Options {
 	o := &Options{
 		rootDir: "/var/lib/sampan/node", runDir: "/run/sampan/node", address: "0.0.0.0", port: defaultPort,
 		clusterDomain: "cluster.local", resolvConf: "/etc/resolv.conf", maxPods: defaultPods, podPIDs: -1, registerNode: true,
-		bridge: "cni0", logMaxSize: "10Mi", logMaxFiles: defaultLogFiles, webhookTokens: true, authorization: "Webhook",
+		bridge: "cni0", proxy: "127.0.0.1:10256", logMaxSize: "10Mi", logMaxFiles: defaultLogFiles, webhookTokens: true, authorization: "Webhook",
 		cgroupDriver: "cgroupfs", cfsQuota: true, statusEvery: 10 * time.Second, reportEvery: 5 * time.Minute,
 		leaseFor: 40 * time.Second, maxImages: defaultImages, logCheckEvery: 10 * time.Second, maxRestartPause: 5 * time.Minute,
 		runtimeTimeout: 2 * time.Minute, streamIdle: 4 * time.Hour, reserved: corev1.ResourceList{},
@@ -139,6 +141,8 @@ func (o *Options) addPodFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.podLogs, "pod-logs-dir", o.podLogs, "directory of pods' logs; empty is logs below --root-dir")
 	fs.Int64Var(&o.maxPods, "max-pods", o.maxPods, "how many pods can run here")
 	fs.Int64Var(&o.podPIDs, "pod-max-pids", o.podPIDs, "how many processes a pod may have; -1 is no limit")
+	fs.StringVar(&o.proxy, "proxy-address", o.proxy, "host:port of this node's proxy, which tells when a pod that ends gets no new connections; empty asks none")
+	fs.DurationVar(&o.proxySilent, "pod-termination-delay", o.proxySilent, "how long the containers of a deleted pod run on where proxies do not tell of endpoints, at most 2s and half of the grace period; 0 is no delay")
 	fs.BoolVar(&o.registerNode, "register-node", o.registerNode, "make the node's object if it is not there")
 	fs.StringSliceVar(&o.taints, "register-with-taints", o.taints, "taints that the node is made with, key=value:effect")
 	fs.StringToStringVar(&o.labels, "node-labels", o.labels, "labels of the node")
@@ -223,6 +227,8 @@ func (o *Options) checkFixed() error {
 		return errors.New("--cgroup-driver: only cgroupfs is supported")
 	case (o.certFile == "") != (o.keyFile == ""):
 		return errors.New("--tls-cert-file and --tls-private-key-file go together")
+	case o.proxySilent < 0:
+		return errors.New("--pod-termination-delay: it is negative")
 	case o.logMaxFiles < 2:
 		return errors.New("--container-log-max-files: at least 2 are needed")
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/cgroups"
 	"github.com/sampan-io/sampan/services/node-agent/internal/cri"
 	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
+	"github.com/sampan-io/sampan/services/node-agent/internal/draining"
 	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
 	"github.com/sampan-io/sampan/services/node-agent/internal/logs"
 	"github.com/sampan-io/sampan/services/node-agent/internal/metrics"
@@ -61,6 +62,7 @@ type agent struct {
 	status   *status.Publisher
 	events   *podevents.Recorder
 	workers  *podworker.Workers
+	proxies  *draining.Proxies
 	services cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
 	gate     *delegated.Gate
@@ -205,6 +207,7 @@ func (a *agent) assemble(ctx context.Context) error {
 			a.events.Event(pod, container, true, reason, message)
 		},
 	})
+	a.proxies = draining.New(a.proxy, a.proxySilent, a.log)
 	a.workers = podworker.New(a.workersConfig(version.GetRuntimeName(), machine))
 	return nil
 }
@@ -243,7 +246,7 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 				return nil
 			},
 		}.Admit,
-		Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
+		Drainer: a.proxies, Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
 	}
 }
 
@@ -290,6 +293,9 @@ func (a *agent) start(ctx context.Context, group *errgroup.Group) {
 func (a *agent) close() {
 	if a.workers != nil {
 		a.workers.Close()
+	}
+	if a.proxies != nil {
+		a.proxies.Close()
 	}
 	if a.probes != nil {
 		a.probes.Close()

@@ -249,7 +249,7 @@ func (s *starter) postStart(ctx context.Context, st start, id string) *hold {
 	response, statusErr := s.cfg.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if statusErr == nil {
 		c := cri.Container{ContainerStatus: response.GetStatus(), SandboxID: s.sandbox}
-		if err := s.stopContainer(ctx, s.pod, c, "FailedPostStartHook", s.graceOf(s.pod, false), nil); err != nil {
+		if err := s.stopContainer(ctx, s.pod, c, ending{message: "FailedPostStartHook", grace: s.graceOf(s.pod, false)}); err != nil {
 			s.cfg.Log.WarnContext(ctx, "Stopping a container whose hook failed", "pod", name(s.pod), "container", st.spec.Name, "err", err)
 		}
 	}

@@ -106,12 +106,13 @@ func (w *worker) backOff() {
 func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, grace int64) error {
 	running := w.runtime.Running()
 	turns := newTurns(pod, running)
+	drained := w.drain(ctx, pod, grace)
 	errs := make([]error, len(running))
 	var group sync.WaitGroup
 	for i, c := range running {
 		group.Go(func() {
 			defer turns.done(c.Name())
-			errs[i] = w.stopContainer(ctx, pod, c, "Stopping container "+c.Name(), grace, turns)
+			errs[i] = w.stopContainer(ctx, pod, c, ending{message: "Stopping container " + c.Name(), grace: grace, turns: turns, drained: drained})
 		})
 	}
 	group.Wait()
@@ -150,7 +151,7 @@ func (w *worker) killOne(ctx context.Context, pod *corev1.Pod, k kill) {
 		}
 	}
 	w.running.Go(func() {
-		err := w.stopContainer(ctx, pod, k.container, k.message, grace, nil)
+		err := w.stopContainer(ctx, pod, k.container, ending{message: k.message, grace: grace})
 		w.finish(func() {
 			if err != nil && ctx.Err() == nil {
 				w.cfg.Log.Warn("Stopping a container", "pod", name(pod), "container", k.container.Name(), "err", err)
@@ -160,14 +161,37 @@ func (w *worker) killOne(ctx context.Context, pod *corev1.Pod, k kill) {
 	})
 }
 
-// stopContainer runs the pre-stop hook, waits for the container's turn, and stops
-// it, all within the grace period.
-func (w *worker) stopContainer(ctx context.Context, pod *corev1.Pod, c cri.Container, message string, grace int64, turns *turns) error {
-	spec := findSpec(pod, c.Name())
+// ending is how a container is stopped.
+type ending struct {
+	message string // of the event
+	grace   int64  // seconds
+	turns   *turns // nil does not wait for other containers
+	// drained is closed when the pod gets no new connections; nil does not wait.
+	drained <-chan struct{}
+}
+
+// drain waits for the proxies beside the pre-stop hooks.
+func (w *worker) drain(ctx context.Context, pod *corev1.Pod, grace int64) <-chan struct{} {
+	if w.cfg.Drainer == nil || pod.DeletionTimestamp == nil || len(w.runtime.Running()) == 0 {
+		return nil
+	}
+	addresses := status.PodIPs(pod, &w.runtime, w.cfg.Node.HostIPs)
+	drained := make(chan struct{})
+	w.running.Go(func() {
+		defer close(drained)
+		w.cfg.Drainer.Await(ctx, pod, addresses, time.Duration(grace)*time.Second)
+	})
+	return drained
+}
+
+// stopContainer runs the pre-stop hook, waits for the container's turn and for the
+// proxies, and stops it, all within the grace period.
+func (w *worker) stopContainer(ctx context.Context, pod *corev1.Pod, c cri.Container, e ending) error {
+	spec, grace := findSpec(pod, c.Name()), e.grace
 	end := time.Now().Add(time.Duration(grace) * time.Second)
 	first := w.tellOnce(c.GetId())
 	if first {
-		w.cfg.Events.Event(pod, specOf(spec, c), false, "Killing", message)
+		w.cfg.Events.Event(pod, specOf(spec, c), false, "Killing", e.message)
 	}
 	if handler := preStop(spec, c); handler != nil && grace > 0 && first {
 		hookCtx, cancel := context.WithDeadline(ctx, end)
@@ -178,8 +202,11 @@ func (w *worker) stopContainer(ctx context.Context, pod *corev1.Pod, c cri.Conta
 			w.cfg.Log.InfoContext(ctx, "A pre-stop hook failed", "pod", name(pod), "container", c.Name(), "err", err)
 		}
 	}
-	if turns != nil {
-		turns.wait(ctx, c.Name(), end)
+	if e.turns != nil {
+		e.turns.wait(ctx, c.Name(), end)
+	}
+	if e.drained != nil {
+		<-e.drained // ends with ctx, and within the grace period
 	}
 	left := max(int64(time.Until(end).Round(time.Second)/time.Second), min(grace, minimalGrace))
 	callCtx, cancel := context.WithTimeout(ctx, time.Duration(left)*time.Second+w.cfg.RuntimeTimeout)

@@ -50,6 +50,13 @@ type Observer interface {
 	ObserveSync(operation string, elapsed time.Duration)
 }
 
+// Drainer knows who sends pods connections.
+type Drainer interface {
+	// Await returns when the pod gets no new ones, or need not wait for that any
+	// longer; see draining.Proxies.
+	Await(ctx context.Context, pod *corev1.Pod, addresses []string, grace time.Duration)
+}
+
 // Config is what Workers need.
 type Config struct {
 	Runtime     *cri.Client
@@ -66,6 +73,9 @@ type Config struct {
 	Observer    Observer
 	// Admit tells why a pod that is new here cannot run on this node, or nil.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	// Drainer is asked before the containers of a pod that is deleted are told to end;
+	// nil does not wait.
+	Drainer Drainer
 	// Handler finds the runtime's handler for a runtime class.
 	Handler           func(ctx context.Context, class string) (string, error)
 	MaxRestartPause   time.Duration         // default 5 min
