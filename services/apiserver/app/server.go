@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
 	"github.com/sampan-io/sampan/services/apiserver/internal/filters"
@@ -114,19 +113,6 @@ func (s *server) prepare() error {
 	return nil
 }
 
-// served are the names of resources and subresources, for metrics.
-func (s *server) served() map[schema.GroupVersionResource]map[string]bool {
-	names := map[schema.GroupVersionResource]map[string]bool{}
-	for _, r := range s.resources {
-		subresources := map[string]bool{}
-		for _, sub := range r.Subresources {
-			subresources[sub.Name] = true
-		}
-		names[r.GroupVersionResource] = subresources
-	}
-	return names
-}
-
 // handler is what serves requests, and what closes the watches among them.
 func (s *server) handler() (handler http.Handler, closeWatches func(), err error) {
 	metrics := component.NewMetrics()
@@ -146,7 +132,7 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 		return nil, nil, err
 	}
 	return filters.Chain(routes, filters.Config{
-		Log: s.log, Metrics: filters.NewMetrics(metrics, s.served()), Authenticator: s.security.authenticator,
+		Log: s.log, Metrics: filters.NewMetrics(metrics, api.Subresources), Authenticator: s.security.authenticator,
 		Authorizer: s.security.authorizer, Long: api.Long, RequestTimeout: s.Serving.RequestTimeout,
 		CORSAllowed: s.Serving.CORSAllowed, Ready: s.ready, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
 	}), api.CloseWatches, nil

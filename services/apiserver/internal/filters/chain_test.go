@@ -36,7 +36,9 @@ func (byHeader) Authenticate(r *http.Request) (*authn.User, error) {
 func chain(t *testing.T, handler http.Handler, change func(*filters.Config)) (http.Handler, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	served := map[schema.GroupVersionResource]map[string]bool{{Version: "v1", Resource: "pods"}: {"log": true}}
+	served := func(gvr schema.GroupVersionResource) (map[string]bool, bool) {
+		return map[string]bool{"log": true}, gvr == schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	}
 	c := filters.Config{
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: filters.NewMetrics(registry, served),
 		Authenticator: byHeader{}, Authorizer: authz.AlwaysAllow{},

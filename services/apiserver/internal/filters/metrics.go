@@ -12,7 +12,7 @@ import (
 
 // Metrics are the server's measures of requests, under upstream's names.
 type Metrics struct {
-	served map[schema.GroupVersionResource]map[string]bool
+	served func(schema.GroupVersionResource) (subresources map[string]bool, ok bool)
 
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
@@ -31,7 +31,7 @@ var requestBuckets = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0,
 
 // NewMetrics registers the measures. Served says which resources and
 // subresources there are; requests for others are counted without a name.
-func NewMetrics(registry prometheus.Registerer, served map[schema.GroupVersionResource]map[string]bool) *Metrics {
+func NewMetrics(registry prometheus.Registerer, served func(schema.GroupVersionResource) (subresources map[string]bool, ok bool)) *Metrics {
 	target := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &Metrics{
 		served: served,
@@ -89,7 +89,7 @@ func (m *Metrics) known(l labels) labels {
 	if l.resource == "" {
 		return l
 	}
-	subresources, ok := m.served[schema.GroupVersionResource{Group: l.group, Version: l.version, Resource: l.resource}]
+	subresources, ok := m.served(schema.GroupVersionResource{Group: l.group, Version: l.version, Resource: l.resource})
 	if !ok {
 		return labels{verb: l.verb, scope: l.scope}
 	}

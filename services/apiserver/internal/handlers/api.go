@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,7 +45,8 @@ type Config struct {
 // context.
 type API struct {
 	config    Config
-	endpoints map[schema.GroupVersionResource]*endpoint
+	endpoints atomic.Pointer[endpoints]
+	installs  sync.Mutex // one change of endpoints at a time
 
 	open context.Context // ends when watches must
 	stop context.CancelFunc
@@ -51,11 +54,13 @@ type API struct {
 
 // New makes the API.
 func New(config Config) *API {
-	a := &API{config: config, endpoints: map[schema.GroupVersionResource]*endpoint{}}
+	a := &API{config: config}
 	a.open, a.stop = context.WithCancel(context.Background())
+	all := endpoints{}
 	for _, resource := range config.Resources {
-		a.endpoints[resource.GroupVersionResource] = newEndpoint(a, resource)
+		all[resource.GroupVersionResource] = newEndpoint(a, resource, a.open)
 	}
+	a.endpoints.Store(&all)
 	return a
 }
 
@@ -70,10 +75,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		NotFound(w, r)
 		return
 	}
-	e := a.endpoints[info.GroupVersionResource()]
+	e := a.endpoint(info.GroupVersionResource())
 	if e == nil {
 		NotFound(w, r)
 		return
+	}
+	for _, warning := range e.resource.Warnings {
+		request.AddWarning(r.Context(), warning)
 	}
 	if err := e.serve(w, r, info); err != nil {
 		response.Error(w, r, err)
@@ -85,7 +93,7 @@ func (a *API) Long(r *http.Request, info *request.Info) bool {
 	if info.Verb == "watch" {
 		return true
 	}
-	e := a.endpoints[info.GroupVersionResource()]
+	e := a.endpoint(info.GroupVersionResource())
 	if e == nil || info.Subresource == "" {
 		return false
 	}

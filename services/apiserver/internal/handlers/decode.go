@@ -37,6 +37,19 @@ func decoder(format negotiation.Format, strict bool) (runtime.Decoder, error) {
 	return info.Serializer, nil
 }
 
+// answers is what the endpoint can answer with.
+func (e *endpoint) answers() negotiation.Endpoint {
+	return negotiation.Endpoint{Views: true, TextOnly: e.resource.Untyped != nil}
+}
+
+// body reads an object of the endpoint's kind from a request's body.
+func (e *endpoint) body(r *http.Request, fieldValidation string) (runtime.Object, error) {
+	if e.resource.Untyped == nil {
+		return decodeBody(r, fieldValidation, e.kind, e.resource.New())
+	}
+	return e.untypedBody(r, strictness(fieldValidation))
+}
+
 // decodeBody reads an object of a kind from a request's body.
 func decodeBody(r *http.Request, fieldValidation string, kind schema.GroupVersionKind, into runtime.Object) (runtime.Object, error) {
 	format, err := negotiation.Body(r)

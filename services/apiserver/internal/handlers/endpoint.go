@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,21 +25,26 @@ type endpoint struct {
 	kind     schema.GroupVersionKind
 	listKind string
 	// fields are the selectable fields besides those of metadata.
-	fields map[string]bool
+	fields       map[string]bool
+	subresources map[string]bool
+	life         context.Context // watches end with it
 
 	// jsonPrefix starts the JSON of each object; items of lists are without it.
 	jsonPrefix                      []byte
 	json, protobuf, partial, partPB watch.Encoding
 }
 
-func newEndpoint(api *API, resource *registry.Resource) *endpoint {
+func newEndpoint(api *API, resource *registry.Resource, life context.Context) *endpoint { //nolint:revive // a life is not the call's context
 	e := &endpoint{
-		api: api, resource: resource, group: resource.GroupResource(),
-		kind: resource.GroupVersion().WithKind(resource.Kind), listKind: resource.Kind + "List",
-		fields: map[string]bool{},
+		api: api, resource: resource, group: resource.GroupResource(), life: life,
+		kind: resource.GroupVersion().WithKind(resource.Kind), listKind: resource.ListKindName(),
+		fields: map[string]bool{}, subresources: map[string]bool{},
 	}
 	if resource.KeyPrefix != "" {
-		e.store = api.config.Engine.Store(e.group)
+		e.store = api.config.Engine.Version(resource.GroupVersionResource)
+	}
+	for i := range resource.Subresources {
+		e.subresources[resource.Subresources[i].Name] = true
 	}
 	if resource.Fields != nil {
 		for name := range resource.Fields(resource.New()) {
@@ -47,6 +53,9 @@ func newEndpoint(api *API, resource *registry.Resource) *endpoint {
 	}
 	e.jsonPrefix = []byte(`{"kind":` + quote(e.kind.Kind) + `,"apiVersion":` + quote(e.kind.GroupVersion().String()) + `,`)
 	version := "/" + e.kind.GroupVersion().String()
+	if resource.Untyped != nil {
+		version += "/" + resource.Untyped.Edition
+	}
 	e.json = watch.Encoding{Name: "json" + version, Encode: e.encodeJSON}
 	e.protobuf = watch.Encoding{Name: "protobuf" + version, Encode: e.encodeProtobuf}
 	e.partial = watch.Encoding{Name: "partial-json", Encode: encodePartialJSON}
@@ -54,8 +63,8 @@ func newEndpoint(api *API, resource *registry.Resource) *endpoint {
 	return e
 }
 
-// view is a cached object's shared form in the served version; it must not be
-// changed.
+// view is a cached object in the served version; it must not be changed. An
+// object of an untyped kind is taken over.
 func (e *endpoint) view(obj runtime.Object) (runtime.Object, error) {
 	if e.resource.FromStored == nil {
 		return obj, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,7 @@ type patchRequest struct {
 }
 
 func (e *endpoint) patchRequest(r *http.Request, info *request.Info) (*patchRequest, error) {
-	kind, err := patchType(r)
+	kind, err := patchType(r, e.patchTypes())
 	if err != nil {
 		return nil, err
 	}
@@ -51,22 +52,21 @@ func (e *endpoint) patchRequest(r *http.Request, info *request.Info) (*patchRequ
 	return p, nil
 }
 
-func patchType(r *http.Request) (types.PatchType, error) {
+func patchType(r *http.Request, taken []types.PatchType) (types.PatchType, error) {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err == nil {
-		switch kind := types.PatchType(mediaType); kind {
-		case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType:
-			return kind, nil
-		}
+	if kind := types.PatchType(mediaType); err == nil && slices.Contains(taken, kind) {
+		return kind, nil
 	}
-	return "", negotiation.UnsupportedBody([]string{
-		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType),
-	})
+	var names []string
+	for _, kind := range taken {
+		names = append(names, string(kind))
+	}
+	return "", negotiation.UnsupportedBody(names)
 }
 
 // patch changes an object by a patch of any kind.
 func (e *endpoint) patch(w http.ResponseWriter, r *http.Request, info *request.Info, subresource string) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (e *endpoint) patch(w http.ResponseWriter, r *http.Request, info *request.I
 	if p.kind == types.ApplyYAMLPatchType {
 		result, err = e.apply(r, target, p)
 	} else {
-		change := p.change(e.kind, e.resource.New, func(obj runtime.Object) { applyDefaults(e.resource.Strategy, obj) })
+		change := p.change(e.kind, e.resource.New, e.decodePatched, func(obj runtime.Object) { applyDefaults(e.resource.Strategy, obj) })
 		result, err = e.store.Update(r.Context(), target, p.write, func(ctx context.Context, current runtime.Object) (runtime.Object, error) {
 			if current == nil {
 				return nil, apierrors.NewNotFound(e.group, info.Name)
@@ -93,22 +93,30 @@ func (e *endpoint) patch(w http.ResponseWriter, r *http.Request, info *request.I
 	return e.writeResult(w, r, out, result)
 }
 
+// decodePatched reads a patched document at a level of field validation.
+type decodePatched func(data []byte, level string) (runtime.Object, error)
+
+// decodeAs reads a patched document of a kind that has a Go type.
+func decodeAs(kind schema.GroupVersionKind, create func() runtime.Object) decodePatched {
+	return func(data []byte, level string) (runtime.Object, error) {
+		d, err := decoder(negotiation.JSON, level != metav1.FieldValidationIgnore)
+		if err != nil {
+			return nil, err
+		}
+		obj, gvk, err := d.Decode(data, &kind, create())
+		if obj != nil && *gvk != kind {
+			return nil, fmt.Errorf("the patch changes the object's kind to %s", gvk)
+		}
+		return obj, err
+	}
+}
+
 // change applies the patch to whatever is current.
-func (p *patchRequest) change(kind schema.GroupVersionKind, create func() runtime.Object, defaults func(runtime.Object)) rest.Change {
+func (p *patchRequest) change(kind schema.GroupVersionKind, create func() runtime.Object, decode decodePatched, defaults func(runtime.Object)) rest.Change {
 	level := strictness(p.options.FieldValidation)
 	apply := patch.Patch{
 		Type: p.kind, Data: p.body, Strictness: level, New: create,
-		Decode: func(data []byte) (runtime.Object, error) {
-			d, err := decoder(negotiation.JSON, level != metav1.FieldValidationIgnore)
-			if err != nil {
-				return nil, err
-			}
-			obj, gvk, err := d.Decode(data, &kind, create())
-			if obj != nil && *gvk != kind {
-				return nil, fmt.Errorf("the patch changes the object's kind to %s", gvk)
-			}
-			return obj, err
-		},
+		Decode: func(data []byte) (runtime.Object, error) { return decode(data, level) },
 	}
 	return func(ctx context.Context, current runtime.Object) (runtime.Object, error) {
 		obj, strict, err := apply.Apply(current)

@@ -18,7 +18,7 @@ import (
 
 // get answers with one object, from its cached bytes.
 func (e *endpoint) get(w http.ResponseWriter, r *http.Request, info *request.Info) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func versionOf(revision int64) string { return strconv.FormatInt(revision, 10) }
 // list answers with a consistent list, put together from the objects' cached
 // bytes.
 func (e *endpoint) list(w http.ResponseWriter, r *http.Request, info *request.Info) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,16 @@ func (s *stream) flush() bool {
 // maxBuffered is how much is gathered before it is written.
 const maxBuffered = 256 << 10
 
+// follow goes on with the endpoint that serves the resource by now, and says
+// whether one does.
+func (s *stream) follow() bool {
+	now := s.endpoint.api.endpoint(s.endpoint.resource.GroupVersionResource)
+	if now != nil && now != s.endpoint {
+		s.endpoint, s.columns = now, false
+	}
+	return now != nil
+}
+
 func (s *stream) send(event *watch.Event) error {
 	kind, object, err := s.encode(event)
 	if err != nil {

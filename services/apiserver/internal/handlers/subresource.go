@@ -109,7 +109,7 @@ func (e *endpoint) patchScale(r *http.Request, info *request.Info, scaler *rest.
 		}
 		return scaler.Apply(r.Context(), e.namespace(info), info.Name, p.write, applied, p.force())
 	}
-	return scaler.Update(r.Context(), e.namespace(info), info.Name, p.write, p.change(scaleKind, newScale, func(runtime.Object) {}))
+	return scaler.Update(r.Context(), e.namespace(info), info.Name, p.write, p.change(scaleKind, newScale, decodeAs(scaleKind, newScale), func(runtime.Object) {}))
 }
 
 // createSubresource answers a POST below an object.
@@ -224,7 +224,7 @@ func (e *endpoint) serveCreateOnly(w http.ResponseWriter, r *http.Request, info 
 
 // serveVirtual answers reads of computed objects.
 func (e *endpoint) serveVirtual(w http.ResponseWriter, r *http.Request, info *request.Info) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,11 @@ func newTable(out negotiation.Output, printer *registry.Table, meta metav1.ListM
 }
 
 func (e *endpoint) row(printer *registry.Table, o *watch.Object, policy metav1.IncludeObjectPolicy) (metav1.TableRow, error) {
-	obj, err := o.Shared()
+	read := o.Shared
+	if e.resource.Untyped != nil {
+		read = o.Decode
+	}
+	obj, err := read()
 	if err == nil {
 		obj, err = e.view(obj)
 	}

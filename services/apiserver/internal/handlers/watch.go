@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/negotiation"
@@ -22,7 +23,9 @@ const batch = 64
 // watch streams events until the client goes, the watch's time ends, or the
 // server stops.
 func (e *endpoint) watch(w http.ResponseWriter, r *http.Request, info *request.Info) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true, Stream: true})
+	answers := e.answers()
+	answers.Stream = true
+	out, err := negotiation.Accept(r, answers)
 	if err != nil {
 		return err
 	}
@@ -116,7 +119,8 @@ func (e *endpoint) watchContext(ctx context.Context, l *listing) (context.Contex
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	unhook := context.AfterFunc(e.api.open, cancel)
-	return ctx, func() { unhook(); cancel() }
+	unlive := context.AfterFunc(e.life, cancel)
+	return ctx, func() { unhook(); unlive(); cancel() }
 }
 
 // watchError answers a watch that cannot start. One whose revision is gone gets
@@ -143,6 +147,9 @@ func (s *stream) run(ctx context.Context, watcher watch.Watcher) {
 			s.fail(rest.StatusError(err, s.endpoint.group, ""))
 			return
 		}
+		if !s.follow() {
+			return
+		}
 		for i := range events {
 			if err := s.send(&events[i]); err != nil {
 				return
@@ -159,17 +166,13 @@ func (s *stream) run(ctx context.Context, watcher watch.Watcher) {
 func (e *endpoint) bookmark(event *watch.Event) (obj interface{ metav1.Object }, err error) {
 	empty := e.resource.New()
 	empty.GetObjectKind().SetGroupVersionKind(e.kind)
-	meta, err := metaOf(empty)
+	obj, err = meta.Accessor(empty)
 	if err != nil {
 		return nil, err
 	}
-	meta.ResourceVersion = versionOf(event.Revision)
+	obj.SetResourceVersion(versionOf(event.Revision))
 	if event.Type == watch.InitialEventsEnd {
-		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	}
-	obj, ok := empty.(interface{ metav1.Object })
-	if !ok {
-		return meta, nil
+		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
 	return obj, nil
 }

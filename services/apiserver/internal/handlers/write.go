@@ -20,7 +20,7 @@ import (
 
 // create stores the object in the body.
 func (e *endpoint) create(w http.ResponseWriter, r *http.Request, info *request.Info) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (e *endpoint) create(w http.ResponseWriter, r *http.Request, info *request.
 	if err != nil {
 		return err
 	}
-	obj, err := decodeBody(r, options.FieldValidation, e.kind, e.resource.New())
+	obj, err := e.body(r, options.FieldValidation)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (e *endpoint) writeObject(w http.ResponseWriter, r *http.Request, code int,
 
 // update replaces an object, or the part of it that a subresource is.
 func (e *endpoint) update(w http.ResponseWriter, r *http.Request, info *request.Info, subresource string) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (e *endpoint) update(w http.ResponseWriter, r *http.Request, info *request.
 	if err != nil {
 		return err
 	}
-	obj, err := decodeBody(r, options.FieldValidation, e.kind, e.resource.New())
+	obj, err := e.body(r, options.FieldValidation)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func authorize(ctx context.Context, authorizer authz.Authorizer, a authz.Attribu
 
 // delete deletes one object.
 func (e *endpoint) delete(w http.ResponseWriter, r *http.Request, info *request.Info) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func validDeleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
 
 // deleteCollection deletes what the request selects.
 func (e *endpoint) deleteCollection(w http.ResponseWriter, r *http.Request, info *request.Info) error {
-	out, err := negotiation.Accept(r, negotiation.Endpoint{Views: true})
+	out, err := negotiation.Accept(r, e.answers())
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,8 @@ type Output struct {
 type Endpoint struct {
 	Views  bool // Tables and partial metadata
 	Stream bool // a watch: no YAML
+	// TextOnly endpoints have whole objects in JSON and YAML only.
+	TextOnly bool
 }
 
 // Accept chooses the form of the answer. It returns a 406 when the client takes
@@ -88,7 +90,7 @@ func match(clause goautoneg.Accept, endpoint Endpoint) (Output, bool) {
 	default:
 		return out, false
 	}
-	if endpoint.Stream && out.Format == YAML {
+	if endpoint.Stream && out.Format == YAML || endpoint.TextOnly && out.Format == Protobuf && clause.Params["as"] == "" {
 		return out, false
 	}
 	if stream := clause.Params["stream"]; stream != "" && (!endpoint.Stream || stream != "watch") {
@@ -136,6 +138,9 @@ func notAcceptable(endpoint Endpoint) error {
 	types := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
 	if endpoint.Stream {
 		types = []string{runtime.ContentTypeJSON + ";stream=watch", runtime.ContentTypeProtobuf + ";stream=watch"}
+	}
+	if endpoint.TextOnly {
+		types = types[:len(types)-1]
 	}
 	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		fmt.Sprintf("only the following media types are accepted: %v", strings.Join(types, ", ")))

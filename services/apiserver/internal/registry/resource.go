@@ -7,6 +7,7 @@ package registry
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
@@ -29,7 +31,8 @@ type Object interface {
 // Make one with Define, or as a literal for a resource without storage.
 type Resource struct {
 	schema.GroupVersionResource
-	Kind       string // "Pod"; the list kind is Kind + "List"
+	Kind       string // "Pod"
+	ListKind   string // Kind + "List" when empty
 	Singular   string
 	ShortNames []string
 	Categories []string
@@ -50,7 +53,8 @@ type Resource struct {
 	// StoredAsJSON keeps values as JSON documents instead of protobuf envelopes.
 	StoredAsJSON bool
 	// ToStored and FromStored convert where the served version is not the stored
-	// one; nil elsewhere.
+	// one; nil elsewhere. They do not change obj, except that FromStored of an
+	// untyped kind takes it over.
 	ToStored, FromStored func(obj runtime.Object) (runtime.Object, error)
 	// Fields are the selectable fields besides metadata.name and
 	// metadata.namespace. Indexed are those of them that lists and watches are
@@ -73,6 +77,43 @@ type Resource struct {
 	// Virtual serves get and list of a resource that is not stored
 	// (componentstatuses).
 	Virtual Virtual
+
+	// Untyped describes a kind that has no Go type, nil for others.
+	Untyped *Untyped
+	// Warnings are sent with every answer (of a deprecated version).
+	Warnings []string
+}
+
+// Untyped is what a Go type would tell of a kind whose objects are
+// *unstructured.Unstructured. Such a kind is stored in JSON, in any of its
+// versions, and has neither a protobuf form nor strategic merges.
+type Untyped struct {
+	// Edition changes with everything that decides how objects are read: their
+	// forms of two editions are not the same.
+	Edition string
+	// Coerce drops what the schema does not know from an object of the served
+	// version, and says where that was if track is set. It fails on metadata of the
+	// wrong types.
+	Coerce func(obj runtime.Object, track bool) (unknown []string, err error)
+	// Types relates objects to the schema for server-side apply.
+	Types func() (managedfields.TypeConverter, error)
+	// Convert brings an object that it takes over into another version.
+	Convert func(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
+	// ReplicasPaths is where each version keeps the replicas of its scale.
+	ReplicasPaths managedfields.ResourcePathMappings
+
+	// Model and ListModel are the names of the OpenAPI models of the kind and of
+	// its list, and Models the models in version 3 or 2 of OpenAPI.
+	Model, ListModel string
+	Models           func(v2 bool) (map[string]json.RawMessage, error)
+}
+
+// ListKindName is the kind of lists.
+func (r *Resource) ListKindName() string {
+	if r.ListKind != "" {
+		return r.ListKind
+	}
+	return r.Kind + "List"
 }
 
 // Virtual reads objects that are computed.
@@ -175,6 +216,8 @@ type Scale struct {
 	Replicas    func(obj runtime.Object) (spec, status int32)
 	Selector    func(obj runtime.Object) string
 	SetReplicas func(obj runtime.Object, replicas int32)
+	// Check says why an object has no scale; nil lets every object have one.
+	Check func(obj runtime.Object) error
 }
 
 // Create serves a POST to a subresource.

@@ -28,14 +28,14 @@ func CacheConfigs(resources []*registry.Resource) []watch.Config {
 	}
 	configs := make([]watch.Config, 0, len(order))
 	for _, prefix := range order {
-		configs = append(configs, cacheConfig(shared[prefix]))
+		configs = append(configs, CacheConfig(shared[prefix]))
 	}
 	return configs
 }
 
-// cacheConfig describes the cache of resources that share a key prefix. The one
+// CacheConfig describes the cache of resources that share a key prefix. The one
 // that is served as it is stored names it.
-func cacheConfig(resources []*registry.Resource) watch.Config {
+func CacheConfig(resources []*registry.Resource) watch.Config {
 	first := resources[0]
 	for _, r := range resources {
 		if r.FromStored == nil {
@@ -68,7 +68,7 @@ func attributesOf(resources []*registry.Resource, obj runtime.Object) watch.Attr
 			continue
 		}
 		view := obj
-		if r.FromStored != nil {
+		if r.FromStored != nil && r.Untyped == nil {
 			converted, err := r.FromStored(obj)
 			if err != nil {
 				continue

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/scheme"
@@ -60,6 +62,9 @@ func (c codec) encode(obj registry.Object) (runtime.Object, []byte, error) {
 
 // decode reads a stored value, in the stored version.
 func (c codec) decode(value []byte) (runtime.Object, error) {
+	if c.resource.Untyped != nil {
+		return decodeUntyped(value)
+	}
 	into, err := c.newStored()
 	if err != nil {
 		return nil, err
@@ -73,6 +78,15 @@ func (c codec) decode(value []byte) (runtime.Object, error) {
 	}
 	into.GetObjectKind().SetGroupVersionKind(c.stored)
 	return into, nil
+}
+
+// decodeUntyped keeps the version that the value was stored in.
+func decodeUntyped(value []byte) (runtime.Object, error) {
+	var content map[string]any
+	if err := utiljson.Unmarshal(value, &content); err != nil {
+		return nil, fmt.Errorf("decoding stored object: %w", err)
+	}
+	return &unstructured.Unstructured{Object: content}, nil
 }
 
 func (c codec) newStored() (runtime.Object, error) {

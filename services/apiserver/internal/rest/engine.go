@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,9 @@ type Config struct {
 
 // Engine is all stored resources. It implements registry.State.
 type Engine struct {
-	stores    map[schema.GroupResource]*Store
+	stores    atomic.Pointer[stores]
+	installs  sync.Mutex // one change of stores at a time
+	admission registry.Admission
 	converter *typeConverter
 
 	subscribers sync.WaitGroup
@@ -38,7 +41,8 @@ var _ registry.State = (*Engine)(nil)
 // New makes the engine. It panics when a resource is listed twice or has no
 // cache, which are mistakes in the program.
 func New(config Config) *Engine {
-	e := &Engine{stores: map[schema.GroupResource]*Store{}, converter: newTypeConverter()}
+	e := &Engine{admission: config.Admission, converter: newTypeConverter()}
+	all := newStores()
 	for _, resource := range config.Resources {
 		if resource.KeyPrefix == "" {
 			continue
@@ -47,23 +51,32 @@ func New(config Config) *Engine {
 		if cache == nil {
 			panic(fmt.Sprintf("rest: no cache for %s", resource.GroupVersionResource))
 		}
-		gr := resource.GroupResource()
-		if e.stores[gr] != nil {
-			panic(fmt.Sprintf("rest: resource %s is listed twice", gr))
+		if all.versions[resource.GroupVersionResource] != nil {
+			panic(fmt.Sprintf("rest: resource %s is listed twice", resource.GroupVersionResource))
 		}
-		e.stores[gr] = newStore(resource, cache, config.Admission, e.converter)
+		all.add(newStore(resource, cache, config.Admission, e.converter))
 	}
+	e.stores.Store(all)
 	return e
 }
 
 // Warm loads what the first write would otherwise wait for.
 func (e *Engine) Warm() { e.converter.load() }
 
-// Store is a stored resource, nil when there is none of that name.
-func (e *Engine) Store(resource schema.GroupResource) *Store { return e.stores[resource] }
+// Store is a stored resource in the version that the server itself works with,
+// nil when there is none of that name.
+func (e *Engine) Store(resource schema.GroupResource) *Store {
+	return e.stores.Load().main[resource]
+}
+
+// Version is one version of a stored resource, nil when there is none of that
+// name.
+func (e *Engine) Version(resource schema.GroupVersionResource) *Store {
+	return e.stores.Load().versions[resource]
+}
 
 func (e *Engine) store(resource schema.GroupResource) (*Store, error) {
-	if s := e.stores[resource]; s != nil {
+	if s := e.Store(resource); s != nil {
 		return s, nil
 	}
 	return nil, apierrors.NewNotFound(resource, "")

@@ -46,6 +46,9 @@ type managers struct {
 }
 
 func newManagers(resource *registry.Resource, converter *typeConverter) *managers {
+	if resource.Untyped != nil {
+		return newUntypedManagers(resource)
+	}
 	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
 	kind := resource.GroupVersion().WithKind(resource.Kind)
 	main := &kindConverter{kind: kind, create: resource.New, strategy: resource.Strategy}
@@ -56,11 +59,16 @@ func newManagers(resource *registry.Resource, converter *typeConverter) *manager
 			view := &kindConverter{kind: kind, create: resource.New, strategy: sub.Update}
 			m.bySubresource[sub.Name] = newManager(converter, view, sub.Name, sub.Update)
 		case sub.Scale != nil:
-			// client-go has no schema for Scale; a deduced one tells its fields as well.
-			m.scale = newManager(managedfields.NewDeducedTypeConverter(), &kindConverter{kind: scaleKind, create: newScale}, sub.Name, nil)
+			m.scale = newScaleManager(sub.Name)
 		}
 	}
 	return m
+}
+
+// newScaleManager deduces the fields of a Scale, for which client-go has no
+// schema.
+func newScaleManager(subresource string) *managedfields.FieldManager {
+	return newManager(managedfields.NewDeducedTypeConverter(), &kindConverter{kind: scaleKind, create: newScale}, subresource, nil)
 }
 
 func newManager(converter managedfields.TypeConverter, kind *kindConverter, subresource string, strategy *registry.Strategy) *managedfields.FieldManager {

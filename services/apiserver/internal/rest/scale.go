@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -50,6 +51,11 @@ func (c *Scaler) of(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	o, err := asObject(obj)
 	if err != nil {
 		return nil, err
+	}
+	if c.scale.Check != nil {
+		if err := c.scale.Check(obj); err != nil {
+			return nil, err
+		}
 	}
 	spec, status := c.scale.Replicas(obj)
 	s := &autoscalingv1.Scale{
@@ -119,9 +125,7 @@ func (c *Scaler) changed(ctx context.Context, current runtime.Object, name strin
 		return nil, err
 	}
 	version := c.store.resource.GroupVersion()
-	handler := managedfields.NewScaleHandler(obj.GetManagedFields(), version, managedfields.ResourcePathMappings{
-		version.String(): fieldpath.MakePathOrDie("spec", "replicas"),
-	})
+	handler := managedfields.NewScaleHandler(obj.GetManagedFields(), version, c.replicasPaths(version))
 	if entries, err := handler.ToSubresource(); err == nil {
 		scale.ManagedFields = entries
 	}
@@ -145,6 +149,14 @@ func (c *Scaler) changed(ctx context.Context, current runtime.Object, name strin
 	}
 	c.scale.SetReplicas(obj, wanted.Spec.Replicas)
 	return obj, nil
+}
+
+// replicasPaths is where the kind keeps its replicas.
+func (c *Scaler) replicasPaths(version schema.GroupVersion) managedfields.ResourcePathMappings {
+	if untyped := c.store.resource.Untyped; untyped != nil {
+		return untyped.ReplicasPaths
+	}
+	return managedfields.ResourcePathMappings{version.String(): fieldpath.MakePathOrDie("spec", "replicas")}
 }
 
 func (c *Scaler) check(wanted, current *autoscalingv1.Scale, name string) error {

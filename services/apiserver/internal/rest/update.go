@@ -281,7 +281,7 @@ func (s *Store) storeChanged(ctx context.Context, u *update, current *watch.Obje
 		obj.GetObjectKind().SetGroupVersionKind(s.gvk)
 		return Result{Object: obj}, nil
 	}
-	if same {
+	if same && !s.storedOtherwise(current) {
 		return Result{Stored: current}, nil
 	}
 	stored, err := s.cache.Update(ctx, put, current.Revision)
@@ -295,6 +295,16 @@ func (s *Store) storeChanged(ctx context.Context, u *update, current *watch.Obje
 		return Result{}, s.retryable(err, u.target.Name)
 	}
 	return Result{Stored: stored}, nil
+}
+
+// storedOtherwise says that an untyped object is not stored in the version that
+// it would be stored in now: an update that changes nothing migrates it.
+func (s *Store) storedOtherwise(current *watch.Object) bool {
+	if s.resource.Untyped == nil {
+		return false
+	}
+	stored, err := current.Shared()
+	return err == nil && stored.GetObjectKind().GroupVersionKind() != s.codec.stored
 }
 
 // putChanged encodes the object, and says whether it equals old, the times in

@@ -1,0 +1,56 @@
+package rest
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
+)
+
+// stores are the stored resources at one time; they are never changed.
+type stores struct {
+	versions map[schema.GroupVersionResource]*Store
+	// main has the version of each resource that the server's own parts work with:
+	// the stored one where it is served, else the first.
+	main map[schema.GroupResource]*Store
+}
+
+func newStores() *stores {
+	return &stores{versions: map[schema.GroupVersionResource]*Store{}, main: map[schema.GroupResource]*Store{}}
+}
+
+func (s *stores) add(store *Store) {
+	s.versions[store.resource.GroupVersionResource] = store
+	if s.main[store.group] == nil || store.resource.StoredVersion == store.resource.GroupVersion() {
+		s.main[store.group] = store
+	}
+}
+
+// without is a copy that lacks a resource.
+func (s *stores) without(gone schema.GroupResource) *stores {
+	rest := &stores{versions: maps.Clone(s.versions), main: maps.Clone(s.main)}
+	maps.DeleteFunc(rest.versions, func(gvr schema.GroupVersionResource, _ *Store) bool { return gvr.GroupResource() == gone })
+	delete(rest.main, gone)
+	return rest
+}
+
+// Install adds a resource in all its versions, which share a cache, or puts
+// them in the place of those that it had.
+func (e *Engine) Install(versions []*registry.Resource, cache watch.Store) {
+	e.installs.Lock()
+	defer e.installs.Unlock()
+	all := e.stores.Load().without(versions[0].GroupResource())
+	for _, version := range versions {
+		all.add(newStore(version, cache, e.admission, e.converter))
+	}
+	e.stores.Store(all)
+}
+
+// Remove takes a resource away. Requests that have begun go on.
+func (e *Engine) Remove(resource schema.GroupResource) {
+	e.installs.Lock()
+	defer e.installs.Unlock()
+	e.stores.Store(e.stores.Load().without(resource))
+}
