@@ -45,7 +45,7 @@ func (c *config) routes(list []*registry.Resource, api *handlers.API, health *co
 	if c.Serving.Profiling {
 		profiles(router)
 	}
-	router.Get("/", index(described.Groups()))
+	router.Get("/", index(described.Groups))
 	router.NotFound(handlers.NotFound)
 	router.MethodNotAllowed(handlers.NotFound)
 	return router, nil
@@ -71,12 +71,12 @@ func version(w http.ResponseWriter, _ *http.Request) {
 }
 
 // index lists the paths.
-func index(groups []string) http.HandlerFunc {
-	paths := append(groups, "/healthz", "/livez", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3", "/version",
-		tokens.ConfigurationPath, tokens.KeysPath)
-	slices.Sort(paths)
-	data, err := json.MarshalIndent(map[string][]string{"paths": paths}, "", "  ")
+func index(groups func() []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
+		paths := append(groups(), "/healthz", "/livez", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3", "/version",
+			tokens.ConfigurationPath, tokens.KeysPath)
+		slices.Sort(paths)
+		data, err := json.MarshalIndent(map[string][]string{"paths": paths}, "", "  ")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,12 +19,10 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 )
 
-// Service answers the discovery paths. Its documents are made once.
+// Service answers the discovery paths, for resources that may change.
 type Service struct {
-	groups    []group
-	documents map[string]document // plain discovery by path
-	core      document            // aggregated, /api
-	named     document            // aggregated, /apis
+	address string
+	current atomic.Pointer[snapshot]
 }
 
 // group is one API group with its versions, the preferred one first.
@@ -40,10 +39,15 @@ type groupVersion struct {
 // New describes resources. Address is the server's, host and port, for clients
 // that ask where to find it.
 func New(resources []*registry.Resource, address string) *Service {
-	s := &Service{groups: grouped(resources), documents: map[string]document{}}
-	s.addPlain(address)
-	s.addAggregated()
+	s := &Service{address: address}
+	s.Set(resources)
 	return s
+}
+
+// Set describes other resources from now on. It costs little: documents are made
+// when they are asked for.
+func (s *Service) Set(resources []*registry.Resource) {
+	s.current.Store(newSnapshot(resources, s.address))
 }
 
 // order of groups is upstream's; others follow by name.
@@ -93,24 +97,6 @@ func grouped(resources []*registry.Resource) []group {
 		return strings.Compare(a.name, b.name)
 	})
 	return groups
-}
-
-func (s *Service) addPlain(address string) {
-	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
-	for _, g := range s.groups {
-		for _, v := range g.versions {
-			s.documents[versionPath(g.name, v.version)] = newDocument(resourceList(g.name, v))
-		}
-		if g.name == "" {
-			s.documents["/api"] = newDocument(coreVersions(g, address))
-			continue
-		}
-		described := apiGroup(g)
-		list.Groups = append(list.Groups, described)
-		described.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-		s.documents["/apis/"+g.name] = newDocument(&described)
-	}
-	s.documents["/apis"] = newDocument(list)
 }
 
 func versionPath(group, version string) string {
@@ -196,19 +182,6 @@ func storageVersionHash(r *registry.Resource) string {
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-func (s *Service) addAggregated() {
-	core := &apidiscovery.APIGroupDiscoveryList{TypeMeta: aggregatedType("v2"), Items: []apidiscovery.APIGroupDiscovery{}}
-	named := core.DeepCopy()
-	for _, g := range s.groups {
-		if g.name == "" {
-			core.Items = append(core.Items, aggregated(g))
-		} else {
-			named.Items = append(named.Items, aggregated(g))
-		}
-	}
-	s.core, s.named = newDocument(core), newDocument(named)
-}
-
 func aggregatedType(version string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/" + version}
 }
@@ -252,20 +225,15 @@ func responseKind(kind schema.GroupVersionKind) *metav1.GroupVersionKind {
 }
 
 // Groups are the paths of all group versions, for the index of paths.
-func (s *Service) Groups() []string {
-	paths := make([]string, 0, len(s.documents))
-	for path := range s.documents {
-		paths = append(paths, path)
-	}
-	return paths
-}
+func (s *Service) Groups() []string { return s.current.Load().paths() }
 
 // Handler serves /api, /apis and the paths of groups and versions below; next
 // serves what is none of them.
 func (s *Service) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := s.current.Load()
 		path := strings.TrimSuffix(r.URL.Path, "/")
-		doc, ok := s.documents[path]
+		plain, ok := now.plain[path]
 		if !ok {
 			next.ServeHTTP(w, r)
 			return
@@ -277,11 +245,11 @@ func (s *Service) Handler(next http.Handler) http.Handler {
 		}
 		switch path {
 		case "/api":
-			serve(w, r, doc, &s.core)
+			serve(w, r, plain(), now.core)
 		case "/apis":
-			serve(w, r, doc, &s.named)
+			serve(w, r, plain(), now.named)
 		default:
-			serve(w, r, doc, nil)
+			serve(w, r, plain(), nil)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/response"
 )
 
-// document is one discovery object with what is made of it once.
+// document is one discovery object with what is made of it.
 type document struct {
 	object runtime.Object
 	json   []byte
@@ -34,11 +34,11 @@ const aggregatedParameters = ";g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryLi
 
 // serve answers with the aggregated form if there is one and the client prefers
 // it, with the plain one otherwise.
-func serve(w http.ResponseWriter, r *http.Request, plain document, aggregated *document) {
+func serve(w http.ResponseWriter, r *http.Request, plain document, aggregated lazy) {
 	w.Header().Set("Vary", "Accept")
 	if aggregated != nil {
 		if format, version, ok := wantsAggregated(r.Header.Get("Accept")); ok {
-			serveAggregated(w, r, aggregated, format, version)
+			serveAggregated(w, r, aggregated(), format, version)
 			return
 		}
 	}
@@ -84,7 +84,7 @@ func wantsAggregated(accept string) (negotiation.Format, string, bool) {
 	return negotiation.JSON, "", false
 }
 
-func serveAggregated(w http.ResponseWriter, r *http.Request, doc *document, format negotiation.Format, version string) {
+func serveAggregated(w http.ResponseWriter, r *http.Request, doc document, format negotiation.Format, version string) {
 	etag := `"` + doc.etag + `"`
 	w.Header().Set("Etag", etag)
 	w.Header().Set("Cache-Control", "public")
