@@ -21,16 +21,18 @@ import (
 )
 
 // Service answers /openapi/v2 and /openapi/v3. It keeps documents compressed;
-// nothing is built before it is asked for.
+// nothing is built before it is asked for, and only what has changed since.
 type Service struct {
-	version   string
-	resources []*registry.Resource
+	version string
 
-	once  sync.Once
-	err   error
-	v2    document
-	v3    map[string]document // by "api/v1", "apis/apps/v1"
-	index []byte
+	mu        sync.Mutex
+	resources []*registry.Resource
+	stale     bool // v3 is older than resources
+	groups    map[schema.GroupVersion]*group
+	v3        map[string]document // by "api/v1", "apis/apps/v1"
+	index     []byte
+	base      schemas // of version 3, what custom resources refer to
+	v2        v2
 }
 
 // document is one description: its JSON, compressed, and a hash of it.
@@ -41,7 +43,16 @@ type document struct {
 
 // New describes resources; version is the server's.
 func New(version string, resources []*registry.Resource) *Service {
-	return &Service{version: version, resources: resources}
+	s := &Service{version: version, groups: map[schema.GroupVersion]*group{}}
+	s.Set(resources)
+	return s
+}
+
+// Set describes other resources from now on.
+func (s *Service) Set(resources []*registry.Resource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources, s.stale, s.v2.stale = resources, true, true
 }
 
 // Handler serves every path under /openapi.
@@ -52,41 +63,64 @@ func (s *Service) Handler() http.Handler {
 			http.Error(w, "the OpenAPI documents can only be read", http.StatusMethodNotAllowed)
 			return
 		}
-		s.once.Do(s.build)
-		if s.err != nil {
-			http.Error(w, s.err.Error(), http.StatusInternalServerError)
-			return
-		}
-		switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+		path := strings.TrimSuffix(r.URL.Path, "/")
+		err := error(nil)
+		switch {
 		case path == "/openapi/v2":
-			serve(w, r, s.v2, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", handler.ToProtoBinary)
+			err = s.serveV2(w, r)
 		case path == "/openapi/v3":
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(s.index)
+			err = s.serveIndex(w)
 		case strings.HasPrefix(path, "/openapi/v3/"):
-			s.serveGroup(w, r, strings.TrimPrefix(path, "/openapi/v3/"))
+			err = s.serveGroup(w, r, strings.TrimPrefix(path, "/openapi/v3/"))
 		default:
 			http.NotFound(w, r)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})
 }
 
-func (s *Service) serveGroup(w http.ResponseWriter, r *http.Request, group string) {
-	doc, ok := s.v3[group]
+func (s *Service) serveV2(w http.ResponseWriter, r *http.Request) error {
+	doc, err := s.documentV2()
+	if err != nil {
+		return err
+	}
+	serve(w, r, doc, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", handler.ToProtoBinary)
+	return nil
+}
+
+func (s *Service) serveIndex(w http.ResponseWriter) error {
+	_, index, err := s.documentsV3()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(index)
+	return nil
+}
+
+func (s *Service) serveGroup(w http.ResponseWriter, r *http.Request, group string) error {
+	documents, _, err := s.documentsV3()
+	if err != nil {
+		return err
+	}
+	doc, ok := documents[group]
 	if !ok {
 		http.NotFound(w, r)
-		return
+		return nil
 	}
 	// A request that names the current hash may be cached for good; one that names
 	// an old one is sent to the current document.
 	if hash := r.URL.Query().Get("hash"); hash != "" {
 		if hash != doc.hash {
 			http.Redirect(w, r, groupURL(group, doc.hash), http.StatusMovedPermanently)
-			return
+			return nil
 		}
 		w.Header().Set("Cache-Control", "public, immutable")
 	}
 	serve(w, r, doc, "application/com.github.proto-openapi.spec.v3.v1.0+protobuf", handler3.ToV3ProtoBinary)
+	return nil
 }
 
 func serve(w http.ResponseWriter, r *http.Request, doc document, protobufType string, toProtobuf func([]byte) ([]byte, error)) {
@@ -136,69 +170,8 @@ func negotiate(accept, protobufType string) (string, bool) {
 	return "", false
 }
 
-func (s *Service) build() {
-	groups := map[schema.GroupVersion][]*registry.Resource{}
-	for _, r := range s.resources {
-		gv := r.GroupVersion()
-		groups[gv] = append(groups[gv], r)
-	}
-	if s.err = s.buildV3(groups); s.err == nil {
-		s.err = s.buildV2(groups)
-	}
-}
-
 func (s *Service) info() object {
 	return object{"title": "Kubernetes", "version": s.version}
-}
-
-func (s *Service) buildV3(groups map[schema.GroupVersion][]*registry.Resource) error {
-	all, err := loadSchemas(schemasV3)
-	if err != nil {
-		return err
-	}
-	s.v3 = map[string]document{}
-	index := map[string]map[string]string{}
-	for gv, resources := range groups {
-		rendered, models := renderPaths(groupPaths(gv, resources), renderV3)
-		doc, err := newDocument(object{
-			"openapi": "3.0.0", "info": s.info(), "paths": rendered,
-			"components": object{"schemas": all.closure(models), "securitySchemes": object{
-				"BearerToken": object{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"},
-			}},
-			"security": []any{object{"BearerToken": []string{}}},
-		})
-		if err != nil {
-			return fmt.Errorf("describing %s: %w", gv, err)
-		}
-		path := "apis/" + gv.String()
-		if gv.Group == "" {
-			path = "api/" + gv.Version
-		}
-		s.v3[path] = doc
-		index[path] = map[string]string{"serverRelativeURL": groupURL(path, doc.hash)}
-	}
-	s.index, err = json.Marshal(object{"paths": index})
-	return err
-}
-
-func (s *Service) buildV2(groups map[schema.GroupVersion][]*registry.Resource) error {
-	all, err := loadSchemas(schemasV2)
-	if err != nil {
-		return err
-	}
-	everything := paths{}
-	for gv, resources := range groups {
-		for path, operations := range groupPaths(gv, resources) {
-			everything[path] = operations
-		}
-	}
-	rendered, models := renderPaths(everything, renderV2)
-	s.v2, err = newDocument(object{
-		"swagger": "2.0", "info": s.info(), "paths": rendered, "definitions": all.closure(models),
-		"securityDefinitions": object{"BearerToken": object{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"}},
-		"security":            []any{object{"BearerToken": []string{}}},
-	})
-	return err
 }
 
 func newDocument(content object) (document, error) {
@@ -206,6 +179,10 @@ func newDocument(content object) (document, error) {
 	if err != nil {
 		return document{}, err
 	}
+	return documentOf(data)
+}
+
+func documentOf(data []byte) (document, error) {
 	compressed, err := compress(data)
 	if err != nil {
 		return document{}, err

@@ -32,6 +32,7 @@ type operation struct {
 	answer     string // model, "" is a string
 	patch      bool
 	created    bool // answers 201 too
+	untyped    bool // of a kind without a Go type
 	parameters []parameter
 }
 
@@ -54,7 +55,7 @@ func groupPaths(gv schema.GroupVersion, resources []*registry.Resource) paths {
 	}
 	out.add(root+"/", operation{method: "get", id: "get" + title(gv) + "APIResources", about: "get available resources", answer: modelResourceList})
 	for _, r := range resources {
-		b := builder{paths: out, root: root, resource: r, title: title(gv), model: model(r.New())}
+		b := builder{paths: out, root: root, resource: r, title: title(gv), model: kindModel(r)}
 		b.addResource()
 	}
 	return out
@@ -158,7 +159,7 @@ func (b *builder) op(method, verb, scope, suffix, answer string, parameters ...[
 		about:  verb + " " + strings.TrimSpace(suffix+" of the specified "+b.resource.Kind),
 		action: actions[verb], answer: answer,
 		kind:       schema.GroupVersionKind{Group: b.resource.Group, Version: b.resource.Version, Kind: b.resource.Kind},
-		parameters: slices.Concat(parameters...),
+		parameters: slices.Concat(parameters...), untyped: b.resource.Untyped != nil,
 	}
 }
 
@@ -177,7 +178,17 @@ func model(obj runtime.Object) string {
 	return ""
 }
 
+func kindModel(r *registry.Resource) string {
+	if r.Untyped != nil {
+		return r.Untyped.Model
+	}
+	return model(r.New())
+}
+
 func list(r *registry.Resource) string {
+	if r.Untyped != nil {
+		return r.Untyped.ListModel
+	}
 	if r.NewList == nil {
 		return model(r.New())
 	}

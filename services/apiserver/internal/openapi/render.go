@@ -9,9 +9,12 @@ import (
 type object = map[string]any
 
 var (
-	bodyTypes   = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
-	patchTypes  = []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml", "application/apply-patch+cbor"}
-	streamTypes = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq"}
+	bodyTypes  = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"}
+	patchTypes = []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml", "application/apply-patch+cbor"}
+	// Kinds without a Go type have no protobuf form, and no strategic merges.
+	untypedBodies  = []string{"application/json", "application/yaml"}
+	untypedPatches = []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"}
+	streamTypes    = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch", "application/cbor-seq"}
 )
 
 func common(op operation) object {
@@ -28,10 +31,20 @@ func kindObject(kind schema.GroupVersionKind) object {
 }
 
 func answers(op operation) []string {
+	if op.untyped {
+		return untypedBodies
+	}
 	if op.action == "list" {
 		return append(bodyTypes[:len(bodyTypes):len(bodyTypes)], streamTypes...)
 	}
 	return bodyTypes
+}
+
+func patches(op operation) []string {
+	if op.untyped {
+		return untypedPatches
+	}
+	return patchTypes
 }
 
 // renderV3 is an operation of OpenAPI 3.0.
@@ -51,7 +64,7 @@ func renderV3(op operation) object {
 	if op.body != "" {
 		types := []string{"*/*"}
 		if op.patch {
-			types = patchTypes
+			types = patches(op)
 		}
 		content := object{}
 		for _, t := range types {
@@ -82,7 +95,7 @@ func renderV2(op operation) object {
 	out["produces"] = answers(op)
 	out["consumes"] = []string{"*/*"}
 	if op.patch {
-		out["consumes"] = patchTypes
+		out["consumes"] = patches(op)
 	}
 	parameters := []any{}
 	for _, p := range op.parameters {
