@@ -57,9 +57,7 @@ type Options struct {
 	labels        map[string]string
 	providerID    string
 
-	tools struct{ runc, conmon, pause, cni, cniConf string }
-	// registries has registry configuration in containerd's form.
-	registries string
+	runtimeOptions
 	masquerade bool
 	bridge     string
 	mtu        int
@@ -156,12 +154,7 @@ func (o *Options) addPodFlags(fs *pflag.FlagSet) {
 func (o *Options) addRuntimeFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.cgroupRoot, "cgroup-root", o.cgroupRoot, "control group that those of pods are below")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "unix socket of another CRI runtime; empty uses the one built in")
-	fs.StringVar(&o.tools.runc, "runc", "", "path of runc; empty looks beside this program and in PATH")
-	fs.StringVar(&o.tools.conmon, "conmon", "", "path of conmon; empty looks beside this program and in PATH")
-	fs.StringVar(&o.tools.pause, "pause", "", "path of the static pause program; empty looks beside this program")
-	fs.StringVar(&o.tools.cni, "cni-bin-dir", "", "directory of CNI plugins; empty looks for cni beside this program and for /opt/cni/bin")
-	fs.StringVar(&o.tools.cniConf, "cni-conf-dir", "", "directory of CNI configuration, which is the operator's then; empty makes a bridge for the node's pod CIDR")
-	fs.StringVar(&o.registries, "registry-hosts-dir", "", "directory of registry configuration in containerd's form")
+	o.runtimeOptions.addFlags(fs)
 	fs.StringVar(&o.bridge, "pod-bridge", o.bridge, "name of the pods' bridge")
 	fs.IntVar(&o.mtu, "pod-mtu", o.mtu, "MTU of pods' interfaces; 0 leaves it to the kernel")
 	fs.BoolVar(&o.masquerade, "pod-masquerade", o.masquerade, "let pods reach other networks with the node's address")

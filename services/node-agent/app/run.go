@@ -135,25 +135,16 @@ func (a *agent) cniConf() string {
 }
 
 func (a *agent) makeRuntime() error {
-	runc, err := findTool(a.tools.runc, "runc")
+	config, err := a.runtimeOptions.config(a.log)
 	if err != nil {
 		return err
-	}
-	conmon, err := findTool(a.tools.conmon, "conmon")
-	if err != nil {
-		return err
-	}
-	pause, err := findTool(a.tools.pause, "pause")
-	if err != nil {
-		pause = "" // the runtime refuses pods that need it
 	}
 	a.endpoint = filepath.Join(a.runDir, "cri.sock")
-	a.runtime, err = runtime.New(runtime.Config{
-		Root: a.rootDir, Run: a.runDir, Socket: a.endpoint, Runc: runc, Conmon: conmon, Pause: pause,
-		Network:      network.Config{PluginDirs: findPlugins(a.tools.cni), ConfDir: a.cniConf()},
-		CgroupParent: filepath.Join("/", a.cgroupRoot, "kubepods"),
-		StreamIdle:   a.streamIdle, HostsDir: a.registries, Log: a.log,
-	})
+	config.Root, config.Run, config.Socket = a.rootDir, a.runDir, a.endpoint
+	config.Network.ConfDir = a.cniConf()
+	config.CgroupParent = filepath.Join("/", a.cgroupRoot, "kubepods")
+	config.StreamIdle = a.streamIdle
+	a.runtime, err = runtime.New(config)
 	if err != nil {
 		return fmt.Errorf("opening the container runtime: %w", err)
 	}
