@@ -54,6 +54,7 @@ func (o *TokenOptions) addFlags(fs *pflag.FlagSet) {
 func (o *NetworkOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.ServiceCIDRs, "service-cluster-ip-range", []string{"10.96.0.0/16"}, "range of cluster IPs, one per IP family")
 	fs.StringVar(&o.NodePortRange, "service-node-port-range", "30000-32767", "range of node ports")
+	fs.BoolVar(&o.DNSService, "cluster-dns-service", true, "keep a Service kube-system/kube-dns at the tenth address of the first range, for the DNS that node proxies answer")
 	fs.BoolVar(&o.AllowPriv, "allow-privileged", true, "allow privileged containers; this server cannot refuse them")
 }
 

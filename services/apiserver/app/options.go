@@ -75,6 +75,7 @@ type NetworkOptions struct {
 	ServiceCIDRs  []string
 	NodePortRange string
 	AllowPriv     bool
+	DNSService    bool
 }
 
 // KubeletOptions say how node agents are reached.

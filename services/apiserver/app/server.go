@@ -141,7 +141,10 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 func (s *server) bootstrapConfig() (bootstrap.Config, error) {
 	config := bootstrap.Config{
 		AdvertiseAddress: s.advertise, SecurePort: int32(s.port()),
-		ServiceIP: nth(s.deps.ServiceCIDRs[0], 1), DNSIP: nth(s.deps.ServiceCIDRs[0], 10),
+		ServiceIP: nth(s.deps.ServiceCIDRs[0], 1),
+	}
+	if s.Network.DNSService {
+		config.DNSIP = nth(s.deps.ServiceCIDRs[0], 10)
 	}
 	var err error
 	if config.ClientCA, err = readIfGiven(s.Identity.ClientCAFile); err != nil {

@@ -33,7 +33,8 @@ func translate(args []string) ([]string, error) {
 	if certDir == "" {
 		return nil, errors.New("--cert-dir is missing: the store is kept in it")
 	}
-	return append(out, "--data-dir="+filepath.Join(certDir, "sampan-store"), "--unsafe-no-fsync", "--nats-listen-address=none"), nil
+	store := "--data-dir=" + filepath.Join(certDir, "sampan-store")
+	return append(out, store, "--unsafe-no-fsync", "--nats-listen-address=none", "--cluster-dns-service=false"), nil
 }
 
 // ofEtcd are the flags that say how etcd is reached; all take a value.

@@ -6,7 +6,7 @@ import (
 )
 
 func TestTranslateSwapsEtcdForAStore(t *testing.T) {
-	store := []string{"--data-dir=/tmp/c/sampan-store", "--unsafe-no-fsync", "--nats-listen-address=none"}
+	store := []string{"--data-dir=/tmp/c/sampan-store", "--unsafe-no-fsync", "--nats-listen-address=none", "--cluster-dns-service=false"}
 	for _, args := range [][]string{
 		{"--cert-dir=/tmp/c", "--etcd-servers=http://127.0.0.1:1", "--secure-port=1"},
 		{"--cert-dir=/tmp/c", "--etcd-servers", "http://127.0.0.1:1", "--etcd-prefix", "/x", "--secure-port=1"},
