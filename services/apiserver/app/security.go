@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/expression"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/plugins"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
@@ -23,6 +24,7 @@ type security struct {
 	rbac          *authz.RBAC
 	node          *authz.Node
 	admission     *lateAdmission
+	environments  *expression.Environments
 }
 
 // lateAdmission is the chain, which is made after the engine that it reads from.
@@ -41,7 +43,7 @@ func (l *lateAdmission) Validate(ctx context.Context, a *admission.Attributes) e
 // newSecurity makes all that needs no stored objects yet; state is bound before
 // the first request.
 func (c *config) newSecurity(b bundles, state registry.State) (*security, error) {
-	s := &security{rbac: authz.NewRBAC(), node: authz.NewNode(), admission: &lateAdmission{}}
+	s := &security{rbac: authz.NewRBAC(), node: authz.NewNode(), admission: &lateAdmission{}, environments: expression.NewEnvironments()}
 	var err error
 	if s.authorizer, err = authz.FromModes(c.Identity.AuthorizationModes, s.rbac, s.node); err != nil {
 		return nil, err

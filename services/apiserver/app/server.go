@@ -107,6 +107,7 @@ func (s *server) prepare() error {
 	deps.Streaming, deps.Proxying = s.streams, s.streams
 	deps.Token = tokens.NewCreate(s.security.issuer, state)
 	deps.Others = append(deps.Others, rbac.Resources(s.security.rbac, s.security.authorizer)...)
+	deps.Others = append(deps.Others, s.admissionResources(state)...)
 	deps.Others = append(deps.Others, authentication.Resources(s.security.tokens, s.tokens.Audiences)...)
 	deps.Others = append(deps.Others, authorization.Resources(s.security.authorizer, s.security.authorizer)...)
 	s.resources = resources.New(deps)
