@@ -68,6 +68,9 @@ type Resource struct {
 
 	Strategy *Strategy
 	Table    *Table
+	// Types relates objects to their schema for server-side apply, for kinds that
+	// client-go has no schema of; nil for others.
+	Types func() (managedfields.TypeConverter, error)
 	// Subresources by name, in the order of discovery.
 	Subresources []Subresource
 
@@ -95,8 +98,6 @@ type Untyped struct {
 	// version, and says where that was if track is set. It fails on metadata of the
 	// wrong types.
 	Coerce func(obj runtime.Object, track bool) (unknown []string, err error)
-	// Types relates objects to the schema for server-side apply.
-	Types func() (managedfields.TypeConverter, error)
 	// Convert brings an object that it takes over into another version.
 	Convert func(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
 	// ReplicasPaths is where each version keeps the replicas of its scale.

@@ -31,7 +31,7 @@ type Engine struct {
 	stores    atomic.Pointer[stores]
 	installs  sync.Mutex // one change of stores at a time
 	admission registry.Admission
-	converter *typeConverter
+	converter *lazyTypes
 
 	subscribers sync.WaitGroup
 }
@@ -41,7 +41,7 @@ var _ registry.State = (*Engine)(nil)
 // New makes the engine. It panics when a resource is listed twice or has no
 // cache, which are mistakes in the program.
 func New(config Config) *Engine {
-	e := &Engine{admission: config.Admission, converter: newTypeConverter()}
+	e := &Engine{admission: config.Admission, converter: newLazyTypes(builtInTypes)}
 	all := newStores()
 	for _, resource := range config.Resources {
 		if resource.KeyPrefix == "" {
@@ -61,7 +61,7 @@ func New(config Config) *Engine {
 }
 
 // Warm loads what the first write would otherwise wait for.
-func (e *Engine) Warm() { e.converter.load() }
+func (e *Engine) Warm() { _, _ = e.converter.load() }
 
 // Store is a stored resource in the version that the server itself works with,
 // nil when there is none of that name.

@@ -19,24 +19,35 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/scheme"
 )
 
-// typeConverter is client-go's converter, whose schemas are parsed on first use:
-// that takes tens of milliseconds, which must not stand before readiness.
-type typeConverter struct {
-	load func() managedfields.TypeConverter
+// lazyTypes compiles schemas when the first write needs them: that takes tens of
+// milliseconds, which must not stand before readiness.
+type lazyTypes struct {
+	load func() (managedfields.TypeConverter, error)
 }
 
-func newTypeConverter() *typeConverter {
-	return &typeConverter{load: sync.OnceValue(func() managedfields.TypeConverter {
-		return applyconfigurations.NewTypeConverter(scheme.Scheme)
-	})}
+func newLazyTypes(load func() (managedfields.TypeConverter, error)) *lazyTypes {
+	return &lazyTypes{load: sync.OnceValues(load)}
 }
 
-func (c *typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	return c.load().ObjectToTyped(obj, opts...)
+// builtInTypes are client-go's schemas.
+func builtInTypes() (managedfields.TypeConverter, error) {
+	return applyconfigurations.NewTypeConverter(scheme.Scheme), nil
 }
 
-func (c *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
-	return c.load().TypedToObject(value)
+func (l *lazyTypes) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	types, err := l.load()
+	if err != nil {
+		return nil, err
+	}
+	return types.ObjectToTyped(obj, opts...)
+}
+
+func (l *lazyTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+	types, err := l.load()
+	if err != nil {
+		return nil, err
+	}
+	return types.TypedToObject(value)
 }
 
 // managers are the field managers of one resource, one per subresource.
@@ -45,9 +56,12 @@ type managers struct {
 	scale         *managedfields.FieldManager // of the scale subresource's own kind
 }
 
-func newManagers(resource *registry.Resource, converter *typeConverter) *managers {
+func newManagers(resource *registry.Resource, converter *lazyTypes) *managers {
 	if resource.Untyped != nil {
 		return newUntypedManagers(resource)
+	}
+	if resource.Types != nil {
+		converter = newLazyTypes(resource.Types)
 	}
 	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
 	kind := resource.GroupVersion().WithKind(resource.Kind)

@@ -59,7 +59,7 @@ func (r Result) Decode() (runtime.Object, error) {
 	return r.Object, nil
 }
 
-func newStore(resource *registry.Resource, cache watch.Store, admission registry.Admission, converter *typeConverter) *Store {
+func newStore(resource *registry.Resource, cache watch.Store, admission registry.Admission, converter *lazyTypes) *Store {
 	gvk := resource.GroupVersion().WithKind(resource.Kind)
 	s := &Store{
 		resource: resource, gvk: gvk, group: resource.GroupResource(), cache: cache,

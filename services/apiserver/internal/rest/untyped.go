@@ -2,12 +2,10 @@ package rest
 
 import (
 	"fmt"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 )
@@ -16,7 +14,7 @@ import (
 // Entries of its other versions are converted.
 func newUntypedManagers(resource *registry.Resource) *managers {
 	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
-	types := newLazyTypes(resource.Untyped.Types)
+	types := newLazyTypes(resource.Types)
 	m.bySubresource[""] = newUntypedManager(resource, types, "", resource.Strategy)
 	for _, sub := range resource.Subresources {
 		switch {
@@ -40,32 +38,6 @@ func newUntypedManager(resource *registry.Resource, types managedfields.TypeConv
 		panic(fmt.Sprintf("rest: field manager of %s: %v", kind, err))
 	}
 	return manager
-}
-
-// lazyTypes compiles a schema for server-side apply when the first write needs
-// it.
-type lazyTypes struct {
-	load func() (managedfields.TypeConverter, error)
-}
-
-func newLazyTypes(load func() (managedfields.TypeConverter, error)) lazyTypes {
-	return lazyTypes{load: sync.OnceValues(load)}
-}
-
-func (l lazyTypes) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	types, err := l.load()
-	if err != nil {
-		return nil, err
-	}
-	return types.ObjectToTyped(obj, opts...)
-}
-
-func (l lazyTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
-	types, err := l.load()
-	if err != nil {
-		return nil, err
-	}
-	return types.TypedToObject(value)
 }
 
 // untypedConverter is a kindConverter of a kind with several versions.

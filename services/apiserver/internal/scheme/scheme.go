@@ -2,6 +2,7 @@
 package scheme
 
 import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -9,7 +10,7 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// Scheme has every type of k8s.io/api. The server works on the versioned types
+// Scheme has every type of k8s.io/api, and CustomResourceDefinition. The server works on the versioned types
 // directly; there are no internal versions. It is filled once, below, and only
 // read afterwards.
 var Scheme = build()
@@ -20,6 +21,7 @@ var Codecs = serializer.NewCodecFactory(Scheme)
 func build() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientscheme.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
 	// Options are also sent under the group of their own package.
 	metav1.AddToGroupVersion(s, metav1.SchemeGroupVersion)
 	return s
