@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -159,18 +160,27 @@ func (n Network) routeTo(tunnel *tunnel, node Node, pods netip.Prefix) (*netlink
 	return route, nil
 }
 
-// Sysctls sets what forwarding needs in this network namespace.
+// Sysctls sets what forwarding needs in this network namespace. What is set
+// already is left alone, for a container may not write there.
 func Sysctls() error {
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+	if err := enable("/proc/sys/net/ipv4/ip_forward"); err != nil {
 		return fmt.Errorf("enabling IP forwarding: %w", err)
 	}
 	// Bridged pod traffic must pass iptables, or a pod cannot reach a pod of its own
 	// node through a Service. Kernels without br_netfilter lack the file.
-	err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0)
+	err := enable("/proc/sys/net/bridge/bridge-nf-call-iptables")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("passing bridged packets to iptables: %w", err)
 	}
 	return nil
+}
+
+// enable sets a switch that is off.
+func enable(path string) error {
+	if have, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(have)) == "1" {
+		return nil
+	}
+	return os.WriteFile(path, []byte("1"), 0)
 }
 
 // Cleanup removes the devices and routes of this package.
