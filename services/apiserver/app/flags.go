@@ -73,6 +73,7 @@ func (o *BusOptions) addFlags(fs *pflag.FlagSet) {
 func (o *AdmissionOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "admission plugins to switch on besides the default ones")
 	fs.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "admission plugins to switch off")
+	fs.StringVar(&o.ConfigFile, "admission-control-config-file", "", "file (AdmissionConfiguration) that configures admission plugins")
 	fs.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", 300, "seconds for which pods tolerate a node that is not ready")
 	fs.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", 300, "seconds for which pods tolerate an unreachable node")
 }

@@ -36,7 +36,7 @@ func ignoredFlags() []string {
 
 func refusedFlags() []string {
 	return []string{
-		"admission-control-config-file", "audit-log-batch-buffer-size", "audit-log-compress", "audit-log-format", "audit-log-maxage",
+		"audit-log-batch-buffer-size", "audit-log-compress", "audit-log-format", "audit-log-maxage",
 		"audit-log-maxbackup", "audit-log-maxsize", "audit-log-mode", "audit-log-path", "audit-policy-file", "audit-webhook-config-file",
 		"audit-webhook-mode", "authentication-config", "authentication-token-webhook-cache-ttl", "authentication-token-webhook-config-file",
 		"authentication-token-webhook-version", "authorization-config", "authorization-policy-file", "authorization-webhook-cache-authorized-ttl",

@@ -93,6 +93,7 @@ type BusOptions struct {
 // AdmissionOptions switch admission plugins on and off.
 type AdmissionOptions struct {
 	Enable, Disable                     []string
+	ConfigFile                          string
 	NotReadySeconds, UnreachableSeconds int64
 }
 

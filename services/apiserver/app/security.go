@@ -25,6 +25,8 @@ type security struct {
 	node          *authz.Node
 	admission     *lateAdmission
 	environments  *expression.Environments
+	// configurations are those of admission plugins.
+	configurations plugins.Configurations
 }
 
 // lateAdmission is the chain, which is made after the engine that it reads from.
@@ -45,6 +47,11 @@ func (l *lateAdmission) Validate(ctx context.Context, a *admission.Attributes) e
 func (c *config) newSecurity(b bundles, state registry.State) (*security, error) {
 	s := &security{rbac: authz.NewRBAC(), node: authz.NewNode(), admission: &lateAdmission{}, environments: expression.NewEnvironments()}
 	var err error
+	if file := c.Admission.ConfigFile; file != "" {
+		if s.configurations, err = plugins.LoadConfigurations(file); err != nil {
+			return nil, fmt.Errorf("--admission-control-config-file: %w", err)
+		}
+	}
 	if s.authorizer, err = authz.FromModes(c.Identity.AuthorizationModes, s.rbac, s.node); err != nil {
 		return nil, err
 	}
@@ -91,7 +98,7 @@ func (s *security) start(ctx context.Context, c *config, state registry.State) e
 		return err
 	}
 	chain, err := plugins.New(plugins.Config{
-		State: state, Authorizer: s.authorizer, Enable: c.Admission.Enable, Disable: c.Admission.Disable,
+		State: state, Writer: state, Configurations: s.configurations, Authorizer: s.authorizer, Enable: c.Admission.Enable, Disable: c.Admission.Disable,
 		NotReadySeconds: c.Admission.NotReadySeconds, UnreachableSeconds: c.Admission.UnreachableSeconds,
 		APIAudiences: c.tokens.Audiences,
 	})

@@ -38,6 +38,7 @@ func (l Layout) apiserver() Process {
 		"--service-account-signing-key-file=" + l.PKI("sa.key"),
 		"--service-cluster-ip-range=" + ServiceCIDR,
 		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs",
 		"--kubelet-client-certificate=" + l.PKI("apiserver-kubelet-client.crt"),
 		"--kubelet-client-key=" + l.PKI("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority=" + l.PKI("ca.crt"),

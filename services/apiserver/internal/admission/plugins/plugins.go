@@ -25,6 +25,10 @@ type State interface {
 type Config struct {
 	State      State
 	Authorizer authz.Authorizer
+	// Writer writes what plugins keep in objects: quotas' usage, namespaces.
+	Writer registry.Writer
+	// Configurations are what --admission-control-config-file says.
+	Configurations Configurations
 	// Enable and Disable name plugins besides those that are on by default
 	// (--enable-admission-plugins, --disable-admission-plugins).
 	Enable, Disable []string
@@ -47,21 +51,27 @@ type entry struct {
 	make func(Config) admission.Plugin
 }
 
-// entries are all plugins in the order in which they run, which is upstream's.
-// NodeRestriction and DenyServiceExternalIPs are on where upstream leaves them to
-// the installer; StorageObjectInUseProtection is off, for without the controllers
-// that take its finalizers away nothing could be deleted.
+// entries are all plugins in the order in which they run, which is upstream's,
+// and so are those that are on by default.
 func entries() []entry {
 	return []entry{
+		{"AlwaysAdmit", false, newAlwaysAdmit},
+		{"NamespaceAutoProvision", false, newNamespaceAutoProvision},
 		{"NamespaceLifecycle", true, newNamespaceLifecycle},
+		{"NamespaceExists", false, newNamespaceExists},
+		{"LimitPodHardAntiAffinityTopology", false, newLimitPodHardAntiAffinityTopology},
 		{"LimitRanger", true, newLimitRanger},
 		{"ServiceAccount", true, newServiceAccount},
-		{"NodeRestriction", true, newNodeRestriction},
+		{"NodeRestriction", false, newNodeRestriction},
 		{"TaintNodesByCondition", true, newTaintNodesByCondition},
 		{"AlwaysPullImages", false, newAlwaysPullImages},
+		{"ImagePolicyWebhook", false, newImagePolicyWebhook},
 		{"PodSecurity", true, newPodSecurity},
+		{"PodNodeSelector", false, newPodNodeSelector},
 		{"Priority", true, newPriority},
 		{"DefaultTolerationSeconds", true, newDefaultTolerationSeconds},
+		{"PodTolerationRestriction", false, newPodTolerationRestriction},
+		{"EventRateLimit", false, newEventRateLimit},
 		{"ExtendedResourceToleration", false, newExtendedResourceToleration},
 		{"DefaultStorageClass", true, newDefaultStorageClass},
 		{"StorageObjectInUseProtection", false, newStorageObjectInUseProtection},
@@ -73,7 +83,13 @@ func entries() []entry {
 		{"ClusterTrustBundleAttest", true, newClusterTrustBundleAttest},
 		{"CertificateSubjectRestriction", true, newCertificateSubjectRestriction},
 		{"DefaultIngressClass", true, newDefaultIngressClass},
-		{"DenyServiceExternalIPs", true, newDenyServiceExternalIPs},
+		{"DenyServiceExternalIPs", false, newDenyServiceExternalIPs},
+		{"PodTopologyLabels", true, newPodTopologyLabels},
+		{"NodeDeclaredFeatureValidator", true, newNodeDeclaredFeatureValidator},
+		{"PodResizeValidator", true, newPodResizeValidator},
+		// Policies and webhooks come here; what charges quota must see their changes.
+		{"ResourceQuota", true, newResourceQuota},
+		{"AlwaysDeny", false, newAlwaysDeny},
 	}
 }
 

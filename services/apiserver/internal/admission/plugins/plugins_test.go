@@ -105,7 +105,7 @@ func assertRefused(t *testing.T, err error, message string) {
 
 func TestUnknownPluginsAreNamed(t *testing.T) {
 	for _, config := range []plugins.Config{
-		{Enable: []string{"PodNodeSelector"}}, {Disable: []string{"nodeRestriction"}},
+		{Enable: []string{"PodPreset"}}, {Disable: []string{"nodeRestriction"}},
 		{Enable: []string{"Priority"}, Disable: []string{"Priority"}},
 	} {
 		if _, err := plugins.New(config); err == nil {

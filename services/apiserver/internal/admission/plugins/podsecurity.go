@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	podsecurity "k8s.io/pod-security-admission/admission"
+	admissionapi "k8s.io/pod-security-admission/admission/api"
 	"k8s.io/pod-security-admission/admission/api/load"
 	psapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/metrics"
@@ -29,17 +30,19 @@ type podSecurity struct {
 }
 
 func newPodSecurity(config Config) admission.Plugin {
-	rules, err := newPodSecurityRules(config.State)
+	rules, err := newPodSecurityRules(config.State, config.Configurations.PodSecurity)
 	if err != nil {
-		panic("plugins: PodSecurity: " + err.Error()) // defaults that do not agree with each other
+		panic("plugins: PodSecurity: " + err.Error()) // what was read was checked; defaults agree with each other
 	}
 	return &podSecurity{plugin{"PodSecurity", []admission.Operation{admission.Create, admission.Update}}, rules}
 }
 
-func newPodSecurityRules(reader registry.Reader) (*podsecurity.Admission, error) {
-	defaults, err := load.LoadFromData(nil)
-	if err != nil {
-		return nil, err
+func newPodSecurityRules(reader registry.Reader, configuration *admissionapi.PodSecurityConfiguration) (*podsecurity.Admission, error) {
+	if configuration == nil {
+		var err error
+		if configuration, err = load.LoadFromData(nil); err != nil {
+			return nil, err
+		}
 	}
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -47,7 +50,7 @@ func newPodSecurityRules(reader registry.Reader) (*podsecurity.Admission, error)
 	}
 	stored := storedPods{reader}
 	rules := &podsecurity.Admission{
-		Configuration: defaults, Evaluator: evaluator, Metrics: uncounted{}, PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{},
+		Configuration: configuration, Evaluator: evaluator, Metrics: uncounted{}, PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{},
 		NamespaceGetter: stored, PodLister: stored,
 	}
 	if err := rules.CompleteConfiguration(); err != nil {
@@ -116,3 +119,15 @@ func (uncounted) RecordEvaluation(metrics.Decision, psapi.LevelVersion, metrics.
 }
 func (uncounted) RecordExemption(psapi.Attributes)   {}
 func (uncounted) RecordError(bool, psapi.Attributes) {}
+
+func readPodSecurity(c *Configurations, data []byte, _ string) error {
+	configuration, err := load.LoadFromData(data)
+	if err != nil {
+		return err
+	}
+	if _, err := newPodSecurityRules(nil, configuration); err != nil {
+		return err
+	}
+	c.PodSecurity = configuration
+	return nil
+}
