@@ -217,6 +217,15 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 	if err != nil {
 		host = a.hostname
 	}
+	admit := admission.Node{
+		Name: a.hostname, Allocatable: a.node.Allocatable, UnsafeSysctls: a.sysctls,
+		Labels: func() map[string]string {
+			if object := a.node.Object(); object != nil {
+				return object.Labels
+			}
+			return nil
+		},
+	}
 	return podworker.Config{
 		Runtime: a.cri, RuntimeName: runtimeName,
 		Node: criconfig.Node{
@@ -228,15 +237,7 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 		Cgroups: a.cgroups, Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
 		Puller: &pulling.Puller{Service: runtimeAdapter{a.cri}, Secrets: a.objects, Event: a.events.Event},
 		Probes: a.probes, Status: a.status, Events: a.events, Observer: a.metrics,
-		Admit: admission.Node{
-			Name: a.hostname, Allocatable: a.node.Allocatable, UnsafeSysctls: a.sysctls,
-			Labels: func() map[string]string {
-				if object := a.node.Object(); object != nil {
-					return object.Labels
-				}
-				return nil
-			},
-		}.Admit,
+		Admit: admit.Admit, Resizable: admit.Resizable,
 		Drainer: a.proxies, Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
 	}
 }

@@ -25,19 +25,25 @@ type Node struct {
 
 // Admit tells why the pod cannot run beside the others, or nil.
 func (n Node) Admit(pod *corev1.Pod, others []*corev1.Pod) *status.End {
-	var active []*corev1.Pod
-	for _, other := range others {
-		if other.Status.Phase != corev1.PodSucceeded && other.Status.Phase != corev1.PodFailed {
-			active = append(active, other)
-		}
-	}
+	rest := active(others)
 	for _, check := range []func(*corev1.Pod, []*corev1.Pod) *status.End{n.nodeName, n.nodeAffinity, n.resources, n.ports, n.sysctls, n.system} {
-		if end := check(pod, active); end != nil {
+		if end := check(pod, rest); end != nil {
 			end.Message = "Pod was rejected: " + end.Message
 			return end
 		}
 	}
 	return nil
+}
+
+// active are the pods that have not ended.
+func active(pods []*corev1.Pod) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, pod := range pods {
+		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			out = append(out, pod)
+		}
+	}
+	return out
 }
 
 func (n Node) nodeName(pod *corev1.Pod, _ []*corev1.Pod) *status.End {
@@ -83,6 +89,23 @@ func (n Node) resources(pod *corev1.Pod, others []*corev1.Pod) *status.End {
 			return &status.End{Reason: "OutOf" + string(name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 				name, amount(name, request), amount(name, taken), amount(name, most))}
 		}
+	}
+	return nil
+}
+
+// Resizable tells why a pod that runs cannot be given what it asks for: Infeasible
+// if the node never has as much, Deferred if the other pods have it; or nil.
+func (n Node) Resizable(pod *corev1.Pod, others []*corev1.Pod) *status.End {
+	wanted, allocatable := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}), n.Allocatable()
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		request, most := wanted[name], allocatable[name]
+		if request.Cmp(most) > 0 {
+			return &status.End{Reason: corev1.PodReasonInfeasible, Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d",
+				name, amount(name, request), amount(name, most))}
+		}
+	}
+	if end := n.resources(pod, active(others)); end != nil {
+		return &status.End{Reason: corev1.PodReasonDeferred, Message: end.Message}
 	}
 	return nil
 }

@@ -28,6 +28,12 @@ func (n Node) resources(pod *corev1.Pod, spec *corev1.Container) *runtimeapi.Lin
 	return out
 }
 
+// UpdatedResources are the limits that a running container is given when the pod's
+// have changed.
+func (n Node) UpdatedResources(pod *corev1.Pod, spec *corev1.Container) *runtimeapi.LinuxContainerResources {
+	return n.resources(pod, spec)
+}
+
 // oomScore says how soon the kernel ends the container when memory runs out.
 func (n Node) oomScore(pod *corev1.Pod, spec *corev1.Container) int64 {
 	const (

@@ -65,6 +65,18 @@ func (w *worker) current() *corev1.Pod {
 	return w.pod
 }
 
+// holds is the pod with the resources that it has been given.
+func (w *worker) holds() *corev1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == nil {
+		return w.pod
+	}
+	held := *w.held
+	held.Status = w.pod.Status
+	return &held
+}
+
 func (w *worker) state() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()

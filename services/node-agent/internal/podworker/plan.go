@@ -77,6 +77,9 @@ type planInput struct {
 	verdict func(containerID string, kind probes.Kind) probes.Verdict
 	// pause is how long a container that has ended must wait for its restart.
 	pause func(c cri.Container) time.Duration
+	// resized tells that a container has been stopped to get other resources; nil is
+	// none.
+	resized func(name string) bool
 	// killing tells that a container is being stopped already.
 	killing func(containerID string) bool
 }
@@ -257,6 +260,10 @@ func (p *planner) container(spec *corev1.Container, r role) bool {
 	case now.Running():
 		p.watch(spec, now)
 	case now.Exited():
+		if p.resized != nil && p.resized(spec.Name) {
+			p.plan.starts = append(p.plan.starts, p.start(spec, r))
+			return true
+		}
 		if r != sidecar && !shouldRestart(p.pod, spec, now.GetExitCode()) {
 			return false
 		}

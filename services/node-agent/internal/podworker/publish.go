@@ -30,11 +30,12 @@ func (w *worker) publish(pod *corev1.Pod, holds map[string]hold) time.Time {
 	}
 	w.cfg.Status.Publish(pod, status.Compute(status.Input{
 		Pod: pod, Runtime: w.runtime, Waiting: waiting, RuntimeName: w.cfg.RuntimeName, HostIPs: w.cfg.Node.HostIPs,
-		Started:  func(id string) bool { return w.cfg.Probes.Verdict(id, probes.Startup) == probes.Success },
-		Ready:    func(id string) bool { return w.cfg.Probes.Verdict(id, probes.Readiness) == probes.Success },
-		Starting: w.isStarting,
-		Message:  func(c cri.Container) string { return w.message(pod, c) },
-		End:      w.end, Finished: w.finished, Now: time.Now(),
+		Started:   func(id string) bool { return w.cfg.Probes.Verdict(id, probes.Startup) == probes.Success },
+		Ready:     func(id string) bool { return w.cfg.Probes.Verdict(id, probes.Readiness) == probes.Success },
+		Starting:  w.isStarting,
+		Message:   func(c cri.Container) string { return w.message(pod, c) },
+		Resources: w.resources, Resize: w.resizeConditions(pod),
+		End: w.end, Finished: w.finished, Now: time.Now(),
 	}))
 	return time.Time{}
 }

@@ -35,6 +35,7 @@ type starter struct {
 	podIPs  []string
 	mounted map[string]volumes.Mounted
 	failed  map[string]hold
+	resized map[string]bool // containers that start anew for other resources
 }
 
 func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
@@ -43,7 +44,10 @@ func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
 	for _, st := range p.starts {
 		w.job.starts[st.spec.Name] = true
 	}
-	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, failed: map[string]hold{}}
+	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, failed: map[string]hold{}, resized: map[string]bool{}}
+	for _, st := range p.starts {
+		s.resized[st.spec.Name] = w.forResize(st.spec.Name)
+	}
 	w.running.Go(func() {
 		defer cancel()
 		err := s.run(ctx)
@@ -193,7 +197,7 @@ func (s *starter) start(ctx context.Context, st start) *hold {
 	case err != nil:
 		return s.fail(ctx, st, pulling.ReasonErrImagePull, err)
 	}
-	if st.restarts > 0 {
+	if st.restarts > 0 && !s.resized[st.spec.Name] {
 		s.restarts.Next(st.spec.Name, time.Now())
 	}
 	config, err := s.containerConfig(ctx, st, image)
@@ -207,6 +211,9 @@ func (s *starter) start(ctx context.Context, st start) *hold {
 		return s.fail(ctx, st, reasonCreate, err)
 	}
 	s.cfg.Events.Event(s.pod, st.spec, false, "Created", "Container created")
+	if st.role != ephemeral {
+		s.finish(func() { s.noteMade(ctx, s.pod, st.spec) })
+	}
 	id := created.GetContainerId()
 	if st.spec.Lifecycle != nil && st.spec.Lifecycle.PostStart != nil {
 		s.setStarting(id, true)

@@ -3,6 +3,7 @@ package podworker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ type worker struct {
 	others   []*corev1.Pod   // the node's other pods when this one came
 	static   bool            // it comes from a file of this node
 	starting map[string]bool // containers by id whose hook after the start goes on
+	held     *corev1.Pod     // the pod with the resources that it has been given
 	told     map[string]bool // containers by id that have been told to stop, hook and event included
 
 	runtime  cri.Pod
@@ -63,7 +65,9 @@ type worker struct {
 	paused   map[string]bool   // containers by id whose back-off has been told of
 	retryAt  time.Time
 	pause    time.Duration
-	over     bool // nothing is left to do; guarded by Workers.mu after run has returned
+	resizing resizing
+	waiting  atomic.Bool // for resources that other pods have
+	over     bool        // nothing is left to do; guarded by Workers.mu after run has returned
 }
 
 // job is what goes on beside the worker.
@@ -124,6 +128,7 @@ func (w *worker) step(ctx context.Context) (next time.Time) {
 	}
 	pod := w.withKnownStatus(in.pod)
 	w.admit(pod)
+	pod = w.allocate(ctx, pod)
 	w.expire(pod)
 	operation := "sync"
 	if w.stage == living && (in.gone || pod.DeletionTimestamp != nil || w.end != nil || over(pod)) {
@@ -269,7 +274,7 @@ func (w *worker) live(ctx context.Context, pod *corev1.Pod) (next time.Time) {
 	w.probe(pod)
 	p := makePlan(planInput{
 		pod: pod, runtime: &w.runtime, now: time.Now(), verdict: w.cfg.Probes.Verdict, pause: w.restartPause,
-		killing: func(id string) bool { return w.kills[id] },
+		killing: func(id string) bool { return w.kills[id] }, resized: w.forResize,
 	})
 	if p.finished && w.job == nil && len(w.kills) == 0 {
 		w.stage = stopping
@@ -281,7 +286,7 @@ func (w *worker) live(ctx context.Context, pod *corev1.Pod) (next time.Time) {
 	w.holdBack(p)
 	w.tellBackOff(pod, p)
 	w.noteStart(pod, p)
-	next = earliest(p.next(), deadline(pod))
+	next = earliest(p.next(), deadline(pod), w.actuate(ctx, pod))
 	if w.job == nil && (p.newSandbox || len(p.starts) > 0) {
 		if time.Now().Before(w.retryAt) {
 			next = earliest(next, w.retryAt)

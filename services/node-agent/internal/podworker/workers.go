@@ -36,6 +36,8 @@ type Events interface {
 // Cgroups keeps pods' control groups.
 type Cgroups interface {
 	EnsurePod(pod *corev1.Pod) error
+	// MemoryUsed is what a container of the pod has, in bytes; 0 if that is not known.
+	MemoryUsed(pod *corev1.Pod, containerID string) int64
 	// Remove kills what is left in the pod's group and removes it.
 	Remove(uid types.UID) error
 }
@@ -73,6 +75,9 @@ type Config struct {
 	Observer    Observer
 	// Admit tells why a pod that is new here cannot run on this node, or nil.
 	Admit func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	// Resizable tells why a pod that runs cannot be given what it asks for now: with
+	// the reasons Deferred or Infeasible; nil if it can.
+	Resizable func(pod *corev1.Pod, others []*corev1.Pod) *status.End
 	// Drainer is asked before the containers of a pod that is deleted are told to end;
 	// nil does not wait.
 	Drainer Drainer
@@ -88,6 +93,7 @@ type Config struct {
 type Workers struct {
 	cfg Config
 
+	giving  sync.Mutex // held while it is decided on resources; taken before mu
 	mu      sync.Mutex
 	workers map[types.UID]*worker
 	running sync.WaitGroup
@@ -132,7 +138,7 @@ func (w *Workers) accept(pod *corev1.Pod, static bool) {
 	}
 	var others []*corev1.Pod
 	for _, other := range w.workers {
-		others = append(others, other.current())
+		others = append(others, other.holds())
 	}
 	w.startWorker(pod, others, static)
 }
@@ -170,6 +176,7 @@ func (w *Workers) startWorker(pod *corev1.Pod, others []*corev1.Pod, static bool
 		if worker.over {
 			delete(w.workers, pod.UID)
 		}
+		w.ringWaiting()
 	})
 	return worker
 }

@@ -83,6 +83,8 @@ type noCgroups struct{}
 func (noCgroups) EnsurePod(*corev1.Pod) error { return nil }
 func (noCgroups) Remove(types.UID) error      { return nil }
 
+func (noCgroups) MemoryUsed(*corev1.Pod, string) int64 { return 0 }
+
 type executor struct{ client *cri.Client }
 
 func (e executor) Exec(ctx context.Context, id string, command []string, _ time.Duration) (*runtimeapi.ExecSyncResponse, error) {

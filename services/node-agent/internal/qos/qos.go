@@ -76,6 +76,15 @@ func (t Tree) EnsurePod(pod *corev1.Pod) error {
 	return t.set(group, t.podLimits(pod))
 }
 
+// MemoryUsed is what a container of the pod has, in bytes; 0 if that is not known.
+func (t Tree) MemoryUsed(pod *corev1.Pod, containerID string) int64 {
+	used, err := t.Hierarchy.Stats(path.Join(t.Pod(pod), containerID))
+	if err != nil {
+		return 0
+	}
+	return int64(used.MemoryWorkingSet)
+}
+
 // Remove kills what is left in the pod's group, whatever its class, and removes it.
 func (t Tree) Remove(uid types.UID) error {
 	var errs []error

@@ -45,6 +45,10 @@ type Input struct {
 	// Starting tells that a running container is not shown as such yet, because its
 	// hook after the start goes on.
 	Starting func(containerID string) bool
+	// Resources are those that a container has been given and has; nil does not tell.
+	Resources func(container string, running bool) (allocated corev1.ResourceList, resources *corev1.ResourceRequirements)
+	// Resize are the conditions that tell of a change of resources.
+	Resize []corev1.PodCondition
 	// Message reads the termination message of an exited container.
 	Message func(c cri.Container) string
 	// RuntimeName is the scheme of container ids: "containerd".
@@ -202,6 +206,9 @@ func (in *Input) container(spec *corev1.Container, old *corev1.ContainerStatus, 
 		out.Ready = started && in.Ready(id)
 	}
 	out.Started = &started
+	if in.Resources != nil {
+		out.AllocatedResources, out.Resources = in.Resources(spec.Name, out.State.Running != nil)
+	}
 	return out
 }
 

@@ -30,13 +30,13 @@ func conditions(in Input, status *corev1.PodStatus) []corev1.PodCondition {
 		}
 	}
 	containersReady := containersReady(in.Pod, status)
-	for _, condition := range []corev1.PodCondition{
+	for _, condition := range append(slices.Clone(in.Resize),
 		readyToStart(in),
 		initializedCondition(in.Pod, status),
 		readyCondition(in.Pod, status, containersReady, list),
 		containersReady,
-		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-	} {
+		corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+	) {
 		list = append(list, settle(in, condition))
 	}
 	return list

@@ -261,8 +261,12 @@ func statusPatch(base *corev1.Pod, status *corev1.PodStatus) (data []byte, uncha
 func mergeConditions(theirs, ours []corev1.PodCondition) []corev1.PodCondition {
 	var merged []corev1.PodCondition
 	for _, condition := range theirs {
-		if at := indexOf(ours, condition.Type); at >= 0 && Owned(condition.Type) {
+		at := indexOf(ours, condition.Type)
+		if at >= 0 && Owned(condition.Type) {
 			condition = ours[at]
+		}
+		if at < 0 && passing(condition.Type) {
+			continue
 		}
 		merged = append(merged, condition)
 	}
@@ -272,6 +276,11 @@ func mergeConditions(theirs, ours []corev1.PodCondition) []corev1.PodCondition {
 		}
 	}
 	return merged
+}
+
+// passing are the conditions that are there only while they are true.
+func passing(condition corev1.PodConditionType) bool {
+	return condition == corev1.PodResizePending || condition == corev1.PodResizeInProgress
 }
 
 func indexOf(list []corev1.PodCondition, kind corev1.PodConditionType) int {
