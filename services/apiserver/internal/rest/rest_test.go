@@ -21,6 +21,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/core"
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
+	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage/bolt"
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
@@ -266,7 +267,7 @@ func TestObjectsBeyondTheStoresLimitAreRefused(t *testing.T) {
 		t.Errorf("a 2 MiB object: %v", err)
 	}
 	// Managed fields go before the object does not fit.
-	big := configMap("b", strings.Repeat("x", 3<<19-2000))
+	big := configMap("b", strings.Repeat("x", storage.MaxValueBytes-2000))
 	for i := range 40 {
 		big.Data[fmt.Sprintf("%s%d", strings.Repeat("k", 20), i)] = ""
 	}

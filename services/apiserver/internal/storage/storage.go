@@ -112,6 +112,9 @@ type Interface interface {
 	// Current is a revision that is not older than any write acknowledged before
 	// the call.
 	Current(ctx context.Context) (int64, error)
+	// Applied is the revision up to which the sinks have seen everything. It may lag
+	// behind Current where others write to the same store; it never blocks.
+	Applied() int64
 	// CompactedRevision is the revision below which the log is gone; reads at and
 	// after it are exact.
 	CompactedRevision() int64
@@ -136,9 +139,10 @@ var ErrNoSpace = errors.New("no space left on the store's device")
 // ErrTooLarge says that a value is above MaxValueBytes.
 var ErrTooLarge = errors.New("value too large")
 
-// MaxValueBytes is the largest value that is stored: etcd's request limit, so
-// that a later move to etcd cannot fail.
-const MaxValueBytes = 3 << 19
+// MaxValueBytes is the largest value that is stored: etcd's request limit
+// without what a request has besides the value, so that a later move to etcd
+// cannot fail.
+const MaxValueBytes = 3<<19 - 4096
 
 // ExistsError says that a key to be created exists.
 type ExistsError struct{ Current KeyValue }

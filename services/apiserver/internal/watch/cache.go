@@ -280,18 +280,14 @@ func (c *Cache) publish(revision int64) {
 	}
 }
 
-// Revision is the newest revision that the cache has applied: whatever the store
-// has acknowledged, its sinks have seen.
+// Revision is the newest revision that the cache has applied.
 func (c *Cache) Revision() int64 {
-	current, err := c.store.Current(context.Background())
+	applied := c.store.Applied()
 	v := c.view.Load()
 	if v == nil {
 		return 0
 	}
-	if err != nil {
-		return v.revision
-	}
-	return max(current, v.revision)
+	return max(applied, v.revision)
 }
 
 // Stats are the cache's counts.

@@ -40,7 +40,7 @@ func (c *Cache) fresh(ctx context.Context, versions Versions) (*view, int64, err
 		}
 	}
 	// Read before the view: what is current by now, the view has.
-	current, err := c.store.Current(ctx)
+	current, err := c.current(ctx, versions.Match)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -55,10 +55,22 @@ func (c *Cache) fresh(ctx context.Context, versions Versions) (*view, int64, err
 	return v, max(current, v.revision), nil
 }
 
+// current is the revision that the view has by now; for the most recent state
+// one that is not older than any acknowledged write, whoever made it.
+func (c *Cache) current(ctx context.Context, match Match) (int64, error) {
+	if match == MostRecent {
+		return c.store.Current(ctx)
+	}
+	return c.store.Applied(), nil
+}
+
 // await waits until a revision exists, for a bounded time.
 func (c *Cache) await(ctx context.Context, revision int64) error {
 	if c.Revision() >= revision {
 		return nil
+	}
+	if _, err := c.store.Current(ctx); err != nil { // another server may have made it
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.options.FreshTimeout)
 	defer cancel()

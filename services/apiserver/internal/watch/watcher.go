@@ -170,10 +170,7 @@ func (w *watcher) nextInitial(buf []Event, limit int) []Event {
 // progress looks whether the watcher has seen everything up to what is current
 // now; w.revision is that revision then.
 func (w *watcher) progress(ctx context.Context, buf []Event, limit int) (out []Event, caughtUp bool, err error) {
-	current, err := w.cache.store.Current(ctx)
-	if err != nil {
-		return buf, false, err
-	}
+	current := w.cache.store.Applied()
 	out, wake, err := w.advance(ctx, buf, limit)
 	if err != nil || len(out) > len(buf) || wake == nil {
 		return out, false, err

@@ -62,7 +62,7 @@ func (c *Cache) put(put Put) (storage.Put, *pendingWrite) {
 }
 
 func (c *Cache) written(pending *pendingWrite, write storage.Put, kv storage.KeyValue) (*Object, error) {
-	if pending.result != nil {
+	if pending.result != nil && pending.result.Revision == kv.Revision {
 		return pending.result, nil
 	}
 	// A store whose events come from elsewhere has not passed the hint on.

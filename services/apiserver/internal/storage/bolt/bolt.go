@@ -233,6 +233,9 @@ func (s *Store) Current(context.Context) (int64, error) {
 	return s.current.Load(), nil
 }
 
+// Applied is the newest revision: sinks see a write before anybody else does.
+func (s *Store) Applied() int64 { return s.current.Load() }
+
 // ended says that the store was closed or has failed.
 func (s *Store) ended() bool {
 	select {

@@ -257,6 +257,13 @@ func (s *Store) Current(context.Context) (int64, error) {
 	return s.revision, nil
 }
 
+// Applied is the newest revision: sinks see a write before anybody else does.
+func (s *Store) Applied() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision
+}
+
 // CompactedRevision is the revision from which on reads are exact.
 func (s *Store) CompactedRevision() int64 {
 	s.mu.Lock()
