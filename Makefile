@@ -50,9 +50,12 @@ bin/$(1): $$(SOURCES) $$(call source,$(1))
 endef
 $(foreach service,$(SERVICES),$(eval $(call service_rule,$(service))))
 
-bin/kubectl: services/sampan/kubectl/main.go services/sampan/go.mod
+# kubectl tells the version of the module that it is built from.
+KUBECTL_VERSION = $(patsubst v0.%,v1.%,$(shell awk '$$1 == "k8s.io/kubectl" {print $$2}' services/sampan/go.mod))
+KUBECTL_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBECTL_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBECTL_VERSION)))
+bin/kubectl: services/sampan/kubectl/main.go services/sampan/go.mod Makefile
 	@echo "building kubectl"
-	@go build -ldflags '-s -w' -o $@ ./services/sampan/kubectl
+	@go build -ldflags '-s -w $(KUBECTL_STAMP)' -o $@ ./services/sampan/kubectl
 
 bin/runc: services/node-agent/go.mod scripts/build-runc.sh
 	@echo "building runc"
@@ -80,6 +83,10 @@ test: build ## Run all tests
 .PHONY: e2e
 e2e: build ## Run only the end-to-end tests
 	@scripts/test.sh e2e
+
+.PHONY: conformance
+conformance: build ## Show the behaviours of Kubernetes' conformance list; the last line counts them
+	@scripts/test.sh conformance
 
 .PHONY: soak
 soak: build ## Run the robustness tests for CYCLES rounds

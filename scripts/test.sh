@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests: everything, or "unit", "e2e" or "soak".
+# Runs the tests: everything, or "unit", "e2e", "conformance" or "soak".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -12,7 +12,13 @@ if [ "$what" = all ] || [ "$what" = unit ]; then
   go test -p 2 -timeout 10m "${unit[@]}"
 fi
 if [ "$what" = all ] || [ "$what" = e2e ]; then
-  go test -p 1 -count 1 -timeout 15m ./services/e2e/...
+  go test -p 1 -count 1 -parallel 6 -timeout 15m ./services/e2e/...
+fi
+if [ "$what" = conformance ]; then
+  # The count is the last line that the tests print; what go test adds behind it is left out.
+  set +e
+  go test -count 1 -parallel 6 -timeout 30m ./services/e2e/conformance/ | grep -v -E '^(ok|PASS|FAIL)\b'
+  exit "${PIPESTATUS[0]}"
 fi
 if [ "$what" = soak ]; then
   go test -p 1 -count 1 -v -timeout 0 ./services/e2e/robustness/...
