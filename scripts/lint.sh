@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 (cd scripts/tools/lint && GOWORK=off go build -o "$OLDPWD/bin/golangci-lint" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
-for module in proto services/{internal,apiserver,scheduler,controller-manager,node-agent,proxy,sampan,e2e} test; do
+for module in proto services/{internal,apiserver,apiserver/internal/storage/upstreamtest,scheduler,controller-manager,node-agent,proxy,sampan,e2e} test; do
   echo "lint $module"
   (cd "$module" && "$OLDPWD/bin/golangci-lint" run --config "$OLDPWD/.golangci.yml" ./...)
 done

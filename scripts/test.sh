@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 what=${1:-all}
 export SAMPAN_BIN=$PWD/bin
 
-unit=(./proto/... ./services/{internal,apiserver,scheduler,controller-manager,node-agent,proxy,sampan}/... ./test/...)
+unit=(./proto/... ./services/{internal,apiserver,apiserver/internal/storage/upstreamtest,scheduler,controller-manager,node-agent,proxy,sampan}/... ./test/...)
 if [ "$what" = all ] || [ "$what" = unit ]; then
   go vet "${unit[@]}" ./services/e2e/...
   # One package at a time where tests use root's view of the machine: namespaces, cgroups, mounts.

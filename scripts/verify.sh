@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
 
-for module in proto services/{internal,apiserver,scheduler,controller-manager,node-agent,proxy,sampan,e2e} test; do
+for module in proto services/{internal,apiserver,apiserver/internal/storage/upstreamtest,scheduler,controller-manager,node-agent,proxy,sampan,e2e} test; do
   (cd "$module" && GOWORK=off go build -o /dev/null ./...) || { echo "$module does not build without the workspace" >&2; failed=1; }
 done
 
