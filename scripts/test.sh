@@ -17,7 +17,7 @@ fi
 if [ "$what" = conformance ]; then
   # The count is the last line that the tests print; what go test adds behind it is left out.
   set +e
-  go test -count 1 -parallel 6 -timeout 30m ./services/e2e/conformance/ | grep -v -E '^(ok|PASS|FAIL)\b'
+  (cd services/e2e/conformance && go test -count 1 -parallel 6 -timeout 30m) | grep -v -E '^(ok|PASS|FAIL)\b'
   exit "${PIPESTATUS[0]}"
 fi
 if [ "$what" = soak ]; then
