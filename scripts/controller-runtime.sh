@@ -19,6 +19,7 @@ trap 'rm -rf "$work"' EXIT
 source=$(cd "$work" && GOWORK=off go mod download -json sigs.k8s.io/controller-runtime@$version | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 cp -r "$source" "$work/module"
 chmod -R u+w "$work/module"
+find "$work/module" -name '*.sh' -exec chmod +x {} + # a module's archive has no modes
 cd "$work/module"
 export GOWORK=off
 failed=0
