@@ -38,6 +38,11 @@ type Attributes struct {
 	Options runtime.Object
 	DryRun  bool
 	User    *authn.User
+	// Settle makes an object that a mutator has changed what the kind wants again:
+	// absent fields set, unknown ones dropped. Nil does nothing.
+	Settle func(obj runtime.Object) error
+
+	rounds rounds
 }
 
 // Plugin is one admission plugin; it is a Mutator, a Validator or both.
@@ -62,8 +67,18 @@ type Validator interface {
 // Chain is an ordered list of plugins.
 type Chain []Plugin
 
-// Admit runs the mutators in order and stops at the first refusal.
+// Admit runs the mutators in order and stops at the first refusal. It runs them
+// once more when one asks for it.
 func (c Chain) Admit(ctx context.Context, a *Attributes) error {
+	err := c.admit(ctx, a)
+	if err == nil && a.rounds.wanted {
+		a.rounds.second = true
+		err = c.admit(ctx, a)
+	}
+	return err
+}
+
+func (c Chain) admit(ctx context.Context, a *Attributes) error {
 	for _, plugin := range c {
 		if mutator, ok := plugin.(Mutator); ok && plugin.Handles(a.Operation) {
 			if err := mutator.Admit(ctx, a); err != nil {

@@ -139,6 +139,7 @@ func (e *endpoint) createSubresource(w http.ResponseWriter, r *http.Request, inf
 		sub.Create.Default(obj)
 	}
 	a := e.attributes(r, info, kind, obj, options, options.DryRun)
+	a.Settle = settling(sub.Create.Default)
 	if err := e.api.config.Admission.Admit(r.Context(), a); err != nil {
 		return err
 	}
@@ -179,6 +180,16 @@ func (e *endpoint) attributes(r *http.Request, info *request.Info, kind schema.G
 	}
 }
 
+// settling sets absent fields of an object that admission has changed.
+func settling(defaults func(runtime.Object)) func(runtime.Object) error {
+	return func(obj runtime.Object) error {
+		if defaults != nil {
+			defaults(obj)
+		}
+		return nil
+	}
+}
+
 // serveCreateOnly answers a POST to a resource that is not stored.
 func (e *endpoint) serveCreateOnly(w http.ResponseWriter, r *http.Request, info *request.Info) error {
 	if info.Verb != "create" {
@@ -204,6 +215,7 @@ func (e *endpoint) serveCreateOnly(w http.ResponseWriter, r *http.Request, info 
 	strategy := e.resource.Strategy
 	applyDefaults(strategy, obj)
 	a := e.attributes(r, info, e.kind, obj, options, options.DryRun)
+	a.Settle = settling(func(obj runtime.Object) { applyDefaults(strategy, obj) })
 	if err := e.api.config.Admission.Admit(r.Context(), a); err != nil {
 		return err
 	}

@@ -53,12 +53,16 @@ func (s *Store) trackCreate(obj registry.Object, manager string) (registry.Objec
 
 // admitCreate runs the mutators, and defaults again what they left.
 func (s *Store) admitCreate(ctx context.Context, obj registry.Object, w Write) error {
+	namespace := obj.GetNamespace()
 	a := s.attributes(ctx, admission.Create, "", s.admissionNamespace(obj), obj.GetName(), w)
 	a.Object = obj
 	if err := s.admission.Admit(ctx, a); err != nil {
 		return err
 	}
 	defaultObject(s.resource.Strategy, obj)
+	if err := s.matchNamespace(obj, namespace); err != nil {
+		return err
+	}
 	request.AddWarning(ctx, uniqueOwners(obj))
 	return nil
 }

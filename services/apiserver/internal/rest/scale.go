@@ -91,7 +91,7 @@ func (c *Scaler) Apply(ctx context.Context, namespace, name string, w Write, pat
 }
 
 func (c *Scaler) run(ctx context.Context, namespace, name string, w Write, change func(context.Context, *autoscalingv1.Scale) (runtime.Object, error)) (*autoscalingv1.Scale, error) {
-	target := Target{Namespace: namespace, Name: name, Subresource: "", Tracked: true}
+	target := Target{Namespace: namespace, Name: name, Subresource: "", Tracked: true, View: c.view()}
 	result, err := c.store.Update(ctx, target, w, func(ctx context.Context, current runtime.Object) (runtime.Object, error) {
 		if current == nil {
 			return nil, apierrors.NewNotFound(c.store.group, name)
@@ -111,6 +111,19 @@ func (c *Scaler) run(ctx context.Context, namespace, name string, w Write, chang
 		}
 	}
 	return c.of(obj)
+}
+
+// view is the scale as admission sees it.
+func (c *Scaler) view() *View {
+	return &View{
+		Kind: scaleKind, Subresource: c.name,
+		Of: func(obj runtime.Object) (runtime.Object, error) { return c.of(obj) },
+		Apply: func(form, obj runtime.Object) {
+			if scale, ok := form.(*autoscalingv1.Scale); ok {
+				c.scale.SetReplicas(obj, scale.Spec.Replicas)
+			}
+		},
+	}
 }
 
 // changed is the parent with the replicas of the changed scale, and with the

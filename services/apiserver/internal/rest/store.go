@@ -11,9 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
-	"github.com/sampan-io/sampan/services/apiserver/internal/request"
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
 
@@ -121,14 +119,6 @@ func (s *Store) put(obj registry.Object) (watch.Put, error) {
 		p.TTL = s.resource.TTL(obj)
 	}
 	return p, nil
-}
-
-// attributes are what admission sees of a write.
-func (s *Store) attributes(ctx context.Context, op admission.Operation, subresource, namespace, name string, w Write) *admission.Attributes {
-	return &admission.Attributes{
-		Operation: op, Kind: s.gvk, Resource: s.resource.GroupVersionResource, Subresource: subresource,
-		Namespace: namespace, Name: name, Options: w.Options, DryRun: w.DryRun, User: request.UserFrom(ctx),
-	}
 }
 
 func defaultObject(strategy *registry.Strategy, obj runtime.Object) {

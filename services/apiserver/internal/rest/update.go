@@ -34,6 +34,8 @@ type Target struct {
 	Create bool
 	// Tracked says that Change has set managedFields itself.
 	Tracked bool
+	// View is how admission sees the update; nil is the object.
+	View *View
 }
 
 // update is one run of the update function.
@@ -199,25 +201,6 @@ func (u *update) matchVersion(obj, old registry.Object) error {
 	return apierrors.NewConflict(s.group, u.target.Name, errStale)
 }
 
-// admit runs the mutators, and defaults again what they left.
-func (u *update) admit(ctx context.Context, op admission.Operation, obj, old registry.Object) error {
-	if err := u.store.admission.Admit(ctx, u.attributes(ctx, op, obj, old)); err != nil {
-		return err
-	}
-	defaultObject(u.store.resource.Strategy, obj)
-	request.AddWarning(ctx, uniqueOwners(obj))
-	return nil
-}
-
-func (u *update) attributes(ctx context.Context, op admission.Operation, obj, old registry.Object) *admission.Attributes {
-	a := u.store.attributes(ctx, op, u.target.Subresource, u.store.admissionNamespace(obj), u.target.Name, u.write)
-	a.Object = obj
-	if old != nil {
-		a.OldObject = old
-	}
-	return a
-}
-
 func (s *Store) updatePrepared(ctx context.Context, u *update, current *watch.Object, obj, old registry.Object) (Result, error) {
 	obj.SetGeneration(old.GetGeneration())
 	if u.strategy.PrepareForUpdate != nil {
@@ -238,7 +221,11 @@ func (s *Store) updatePrepared(ctx context.Context, u *update, current *watch.Ob
 	if u.strategy.Canonicalize != nil {
 		u.strategy.Canonicalize(obj)
 	}
-	if err := s.admission.Validate(ctx, u.attributes(ctx, admission.Update, obj, old)); err != nil {
+	a, err := u.attributes(ctx, admission.Update, obj, old)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := s.admission.Validate(ctx, a); err != nil {
 		return Result{}, err
 	}
 	if s.finished(obj, old) {
