@@ -129,20 +129,15 @@ func Pinned(path string) bool {
 // Do runs fn on a thread inside the namespace pinned at path. Fn must not start
 // goroutines that count on the namespace. The thread ends afterwards.
 func Do(path string, kind Kind, fn func() error) error {
-	ns, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("opening the namespace: %w", err)
-	}
-	defer ns.Close()
 	done := make(chan error, 1)
 	go func() {
 		// Never unlocked: see Create.
 		runtime.LockOSThread()
-		if err := unix.Setns(int(ns.Fd()), kind.flag()); err != nil {
-			done <- fmt.Errorf("entering %s: %w", path, err)
-			return
+		err := enter(path, kind)
+		if err == nil {
+			err = fn()
 		}
-		done <- fn()
+		done <- err
 	}()
 	return <-done
 }

@@ -39,6 +39,7 @@ type Container struct {
 type Namespaces struct {
 	Network, IPC, UTS, PID string
 	HostPID                bool
+	User                   string // empty is the host's
 }
 
 // Build makes the specification. The error is the caller's to mend: it names what
@@ -158,6 +159,7 @@ func (b *builder) namespaces() error {
 	join(specs.NetworkNamespace, ns.Network)
 	join(specs.IPCNamespace, ns.IPC)
 	join(specs.UTSNamespace, ns.UTS)
+	join(specs.UserNamespace, ns.User)
 	if !ns.HostPID {
 		list = append(list, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: ns.PID})
 	}

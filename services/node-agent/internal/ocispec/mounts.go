@@ -67,8 +67,8 @@ func (b *builder) bind(m *runtimeapi.Mount) (specs.Mount, error) {
 		// The CRI suite and old clients give relative ones; they mean from the root.
 		destination = filepath.Join("/", destination)
 	}
-	if len(m.GetUidMappings()) > 0 || len(m.GetGidMappings()) > 0 {
-		return specs.Mount{}, errors.New("id-mapped mounts are not supported")
+	if (len(m.GetUidMappings()) > 0) != (len(m.GetGidMappings()) > 0) {
+		return specs.Mount{}, errors.New("uids and gids are mapped together or not at all")
 	}
 	source := m.GetHostPath()
 	if _, err := os.Stat(source); errors.Is(err, os.ErrNotExist) {
@@ -95,7 +95,18 @@ func (b *builder) bind(m *runtimeapi.Mount) (specs.Mount, error) {
 		options = append(options, "rw")
 	}
 	options = append(options, m.GetMountOptions()...)
-	return specs.Mount{Destination: destination, Type: "bind", Source: source, Options: options}, nil
+	return specs.Mount{
+		Destination: destination, Type: "bind", Source: source, Options: options,
+		UIDMappings: idMappings(m.GetUidMappings()), GIDMappings: idMappings(m.GetGidMappings()),
+	}, nil
+}
+
+func idMappings(list []*runtimeapi.IDMapping) []specs.LinuxIDMapping {
+	var out []specs.LinuxIDMapping
+	for _, m := range list {
+		out = append(out, specs.LinuxIDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Size: m.GetLength()})
+	}
+	return out
 }
 
 func (b *builder) propagation(m *runtimeapi.Mount, source string) (string, error) {

@@ -19,10 +19,18 @@ type Mount struct {
 	Upper  string
 	Work   string
 	Target string
+	// UserNS is the path of a user namespace in whose eyes the layers' files shall have
+	// the owners that they have; empty is the caller's. The layers are mapped at
+	// directories below Scratch then, which Do makes and removes.
+	UserNS  string
+	Scratch string
 }
 
 // Do mounts it. The directories must exist.
 func (m Mount) Do() error {
+	if m.UserNS != "" {
+		return m.mapped()
+	}
 	lower := slices.Clone(m.Lower)
 	slices.Reverse(lower) // overlayfs wants the uppermost first
 	if m.Upper == "" && len(lower) == 1 {

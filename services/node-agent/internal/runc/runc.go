@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -61,16 +62,31 @@ func (r Runc) Version(ctx context.Context) (string, error) {
 	return strings.TrimPrefix(first, "runc version "), nil
 }
 
+// Features is what the runtime says that it can do, as the OCI's features document.
+func (r Runc) Features(ctx context.Context) ([]byte, error) {
+	out, err := exec.CommandContext(ctx, r.Path, "features").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its features: %w", r.Path, err)
+	}
+	return out, nil
+}
+
 // StateDir is where runc keeps the container's state.
 func (r Runc) StateDir(id string) string { return filepath.Join(r.Root, id) }
 
 func (r Runc) run(ctx context.Context, stdin *bytes.Reader, args ...string) error {
 	cmd := exec.CommandContext(ctx, r.Path, r.Args(args...)...)
 	var stderr bytes.Buffer
+	said := stderr.String
 	if args[0] == "run" {
 		// The container inherits these; a pipe would be held open by it.
+		log := filepath.Join(args[3], "runc.log")
 		cmd.Stderr = nil
-		cmd.Args = append([]string{cmd.Args[0], "--log", filepath.Join(args[3], "runc.log")}, cmd.Args[1:]...)
+		cmd.Args = append([]string{cmd.Args[0], "--log", log}, cmd.Args[1:]...)
+		said = func() string {
+			data, _ := os.ReadFile(log) // without it the exit code has to do
+			return string(data)
+		}
 	} else {
 		cmd.Stderr = &stderr
 	}
@@ -78,7 +94,7 @@ func (r Runc) run(ctx context.Context, stdin *bytes.Reader, args ...string) erro
 		cmd.Stdin = stdin
 	}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("runc %s: %w", args[0], explain(err, stderr.String()))
+		return fmt.Errorf("runc %s: %w", args[0], explain(err, said()))
 	}
 	return nil
 }

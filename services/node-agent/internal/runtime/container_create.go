@@ -98,11 +98,11 @@ func (s *Server) createContainer(ctx context.Context, sb *sandboxRecord, record 
 }
 
 func (s *Server) makeContainer(ctx context.Context, sb *sandboxRecord, record *containerRecord, image *images.Image) error {
-	rootfs, err := s.makeRootFS(record.ID, image)
+	rootfs, err := s.makeRootFS(sb, record.ID, image)
 	if err != nil {
 		return err
 	}
-	mounts, err := s.imageMounts(record)
+	mounts, err := s.imageMounts(sb, record)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Server) startMonitor(ctx context.Context, record *containerRecord) erro
 }
 
 // makeRootFS mounts the image's layers with a writable one on top.
-func (s *Server) makeRootFS(id string, image *images.Image) (string, error) {
+func (s *Server) makeRootFS(sb *sandboxRecord, id string, image *images.Image) (string, error) {
 	rootfs := filepath.Join(s.cfg.bundle(id), "rootfs")
 	upper, work := filepath.Join(s.cfg.writable(id), "upper"), filepath.Join(s.cfg.writable(id), "work")
 	for _, dir := range []string{s.cfg.bundle(id), s.cfg.writable(id)} {
@@ -162,23 +162,27 @@ func (s *Server) makeRootFS(id string, image *images.Image) (string, error) {
 			return "", err
 		}
 	}
+	if err := giveToRoot(sb.Config, rootfs, upper, work); err != nil {
+		return "", err
+	}
 	layers := s.images.LayerDirs(image)
 	if len(layers) == 0 {
 		return "", errors.New("the image has no layers")
 	}
-	return rootfs, overlay.Mount{Lower: layers, Upper: upper, Work: work, Target: rootfs}.Do()
+	mount := overlay.Mount{Lower: layers, Upper: upper, Work: work, Target: rootfs, UserNS: s.userNamespace(sb), Scratch: s.cfg.bundle(id)}
+	return rootfs, mount.Do()
 }
 
 // imageMounts mounts the images that serve as volumes, read-only, and turns them into
 // bind mounts of the container.
-func (s *Server) imageMounts(record *containerRecord) ([]*runtimeapi.Mount, error) {
+func (s *Server) imageMounts(sb *sandboxRecord, record *containerRecord) ([]*runtimeapi.Mount, error) {
 	var mounts []*runtimeapi.Mount
 	for i, mount := range record.Config.GetMounts() {
 		if mount.GetImage().GetImage() == "" {
 			mounts = append(mounts, mount)
 			continue
 		}
-		host, err := s.mountImage(record.ID, i, mount)
+		host, err := s.mountImage(sb, record.ID, i, mount)
 		if err != nil {
 			return nil, fmt.Errorf("image volume %s: %w", mount.GetContainerPath(), err)
 		}
@@ -190,7 +194,7 @@ func (s *Server) imageMounts(record *containerRecord) ([]*runtimeapi.Mount, erro
 	return mounts, nil
 }
 
-func (s *Server) mountImage(id string, index int, mount *runtimeapi.Mount) (string, error) {
+func (s *Server) mountImage(sb *sandboxRecord, id string, index int, mount *runtimeapi.Mount) (string, error) {
 	image, err := s.images.Resolve(mount.GetImage().GetImage())
 	if err != nil {
 		return "", err
@@ -199,7 +203,8 @@ func (s *Server) mountImage(id string, index int, mount *runtimeapi.Mount) (stri
 	if err := os.Mkdir(target, 0o755); err != nil {
 		return "", err
 	}
-	if err := (overlay.Mount{Lower: s.images.LayerDirs(image), Target: target}).Do(); err != nil {
+	volume := overlay.Mount{Lower: s.images.LayerDirs(image), Target: target, UserNS: s.userNamespace(sb), Scratch: s.cfg.bundle(id)}
+	if err := volume.Do(); err != nil {
 		return "", err
 	}
 	if sub := mount.GetImageSubPath(); sub != "" {
@@ -237,7 +242,7 @@ func (s *Server) containerSpec(sb *sandboxRecord, record *containerRecord, image
 }
 
 func (s *Server) containerNamespaces(sb *sandboxRecord, config *runtimeapi.ContainerConfig) (ocispec.Namespaces, error) {
-	ns := ocispec.Namespaces{UTS: s.namespacePath(sb.ID, namespaces.UTS)}
+	ns := ocispec.Namespaces{UTS: s.namespacePath(sb.ID, namespaces.UTS), User: s.userNamespace(sb)}
 	if !hostNetwork(sb.Config) {
 		ns.Network = s.namespacePath(sb.ID, namespaces.Network)
 	}

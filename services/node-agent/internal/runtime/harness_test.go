@@ -139,6 +139,10 @@ func newConfig(t testing.TB) runtime.Config {
 	t.Helper()
 	runc, conmon, cni := tools(t)
 	dir := t.TempDir()
+	// The root of a pod with its own user namespace has to come through.
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
+		t.Fatal(err)
+	}
 	conf := filepath.Join(dir, "cni-conf")
 	bridge := network.BridgeConfig{
 		Bridge: "cni-test0", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}, DataDir: filepath.Join(dir, "cni-data"),

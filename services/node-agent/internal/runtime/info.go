@@ -3,7 +3,9 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -25,9 +27,9 @@ func (s *Server) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runt
 	if err := s.network.Status(); err != nil {
 		network.Status, network.Reason, network.Message = false, "NetworkPluginNotReady", err.Error()
 	}
-	handlers := []*runtimeapi.RuntimeHandler{handler(""), handler(defaultHandler)}
-	for name := range s.cfg.Handlers {
-		handlers = append(handlers, handler(name))
+	handlers := []*runtimeapi.RuntimeHandler{{Features: s.features("")}}
+	for _, name := range slices.Sorted(maps.Keys(s.handlers)) {
+		handlers = append(handlers, &runtimeapi.RuntimeHandler{Name: name, Features: s.features(name)})
 	}
 	resp := &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, network}},
@@ -35,17 +37,13 @@ func (s *Server) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runt
 		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
 	if req.GetVerbose() {
-		data, err := json.Marshal(map[string]any{"root": s.cfg.Root, "run": s.cfg.Run, "runc": s.cfg.Runc, "conmon": s.cfg.Conmon, "cgroupParent": s.cfg.CgroupParent})
+		data, err := json.Marshal(map[string]any{"root": s.cfg.Root, "run": s.cfg.Run, "stateDir": s.cfg.imageRoot(), "runc": s.cfg.Runc, "conmon": s.cfg.Conmon, "cgroupParent": s.cfg.CgroupParent})
 		if err != nil {
 			return nil, err
 		}
 		resp.Info = map[string]string{"config": string(data)}
 	}
 	return resp, nil
-}
-
-func handler(name string) *runtimeapi.RuntimeHandler {
-	return &runtimeapi.RuntimeHandler{Name: name, Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}
 }
 
 // UpdateRuntimeConfig takes the pod CIDR of clients that hand it to the runtime. Here

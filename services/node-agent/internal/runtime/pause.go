@@ -30,6 +30,9 @@ func (s *Server) startPause(ctx context.Context, record *sandboxRecord) error {
 			return err
 		}
 	}
+	if err := giveToRoot(record.Config, root, filepath.Join(root, "proc"), filepath.Join(root, "dev")); err != nil {
+		return err
+	}
 	program, err := os.ReadFile(s.cfg.Pause)
 	if err != nil {
 		return fmt.Errorf("reading the pause program: %w", err)
@@ -66,7 +69,7 @@ func (s *Server) pauseSpec(record *sandboxRecord, root string) *specs.Spec {
 	score := max(-998, s.host.LowestOOMScore)
 	list := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}}
 	for kind, pin := range map[specs.LinuxNamespaceType]namespaces.Kind{
-		specs.UTSNamespace: namespaces.UTS, specs.IPCNamespace: namespaces.IPC, specs.NetworkNamespace: namespaces.Network,
+		specs.UTSNamespace: namespaces.UTS, specs.IPCNamespace: namespaces.IPC, specs.NetworkNamespace: namespaces.Network, specs.UserNamespace: namespaces.User,
 	} {
 		if path := s.namespacePath(record.ID, pin); namespaces.Pinned(path) {
 			list = append(list, specs.LinuxNamespace{Type: kind, Path: path})

@@ -28,7 +28,11 @@ func (s *Server) makeSandboxFiles(record *sandboxRecord) error {
 		"hostname":    name + "\n",
 		"hosts":       "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\t" + name + "\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o644); err != nil {
+		path := filepath.Join(dir, file)
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			return err
+		}
+		if err := giveToRoot(record.Config, path); err != nil {
 			return err
 		}
 	}
@@ -39,7 +43,8 @@ func (s *Server) makeSandboxFiles(record *sandboxRecord) error {
 	if err := os.MkdirAll(shm, 0o700); err != nil {
 		return err
 	}
-	options := fmt.Sprintf("mode=1777,size=%d", sharedMemorySize)
+	uid, gid := hostRoot(record.Config)
+	options := fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", sharedMemorySize, uid, gid)
 	if err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mounting /dev/shm: %w", err)
 	}

@@ -53,10 +53,10 @@ func (s *Server) validateSandbox(config *runtimeapi.PodSandboxConfig, handler st
 	if _, known := s.cfg.Handlers[handler]; !known && handler != "" && handler != defaultHandler {
 		return fmt.Errorf("%w: no runtime handler %q is configured", errInvalid, handler)
 	}
-	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if user := options.GetUsernsOptions(); user != nil && user.GetMode() == runtimeapi.NamespaceMode_POD {
-		return fmt.Errorf("%w: user namespaces are not supported", errInvalid)
+	if err := s.validateUsers(config, handler); err != nil {
+		return err
 	}
+	options := sandboxNamespaces(config)
 	if options.GetNetwork() == runtimeapi.NamespaceMode_CONTAINER || options.GetIpc() == runtimeapi.NamespaceMode_CONTAINER {
 		return fmt.Errorf("%w: network and IPC namespaces belong to a pod or to the node", errInvalid)
 	}
@@ -128,7 +128,7 @@ func (s *Server) makeNamespaces(record *sandboxRecord) error {
 	if !hostIPC(record.Config) {
 		kinds = append(kinds, namespaces.IPC)
 	}
-	return namespaces.Create(s.cfg.pins(record.ID), kinds, func() error {
+	setup := func() error {
 		if err := unix.Sethostname([]byte(hostname(record.Config))); err != nil {
 			return fmt.Errorf("setting the host name: %w", err)
 		}
@@ -138,7 +138,15 @@ func (s *Server) makeNamespaces(record *sandboxRecord) error {
 			}
 		}
 		return setSysctls(record.Config)
-	})
+	}
+	if !ownUsers(record.Config) {
+		return namespaces.Create(s.cfg.pins(record.ID), kinds, setup)
+	}
+	mapping, err := mappingOf(sandboxNamespaces(record.Config).GetUsernsOptions())
+	if err != nil {
+		return err
+	}
+	return namespaces.CreateOwned(s.cfg.pins(record.ID), kinds, mapping, s.cfg.Pause, setup)
 }
 
 func hostname(config *runtimeapi.PodSandboxConfig) string {

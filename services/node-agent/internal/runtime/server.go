@@ -58,6 +58,11 @@ type Server struct {
 	events           broadcaster
 	usage            usageCache
 
+	// What the OCI runtimes can do, by handler; usersErr is why no pod can have a user
+	// namespace.
+	handlers map[string]*runtimeapi.RuntimeHandlerFeatures
+	usersErr error
+
 	streams  streaming.Server
 	listener net.Listener
 	lock     *os.File // keeps other servers off the directories
@@ -115,6 +120,12 @@ func (s *Server) open() error {
 			return fmt.Errorf("making the runtime's directories: %w", err)
 		}
 	}
+	// A pod's own root, who is nobody here, has to come through to its root file system.
+	for _, dir := range []string{s.cfg.Run, s.cfg.bundle(""), s.cfg.sandboxDir("")} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			return fmt.Errorf("making the runtime's directories: %w", err)
+		}
+	}
 	if s.host, err = ocispec.DetectHost(s.log); err != nil {
 		return err
 	}
@@ -131,6 +142,7 @@ func (s *Server) open() error {
 	if err != nil {
 		return err
 	}
+	s.detectFeatures(s.background)
 	if err := s.recover(); err != nil {
 		return fmt.Errorf("recovering the runtime's state: %w", err)
 	}
