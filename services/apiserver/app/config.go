@@ -93,7 +93,7 @@ func (o *NetworkOptions) deps() (resources.Deps, error) {
 	if err != nil {
 		return d, fmt.Errorf("--service-node-port-range: %q is not of the form FIRST-LAST", o.NodePortRange)
 	}
-	if err := d.Validate(); err != nil {
+	if _, err := d.NewAllocations(); err != nil {
 		return d, fmt.Errorf("--service-cluster-ip-range or --service-node-port-range: %w", err)
 	}
 	return d, nil

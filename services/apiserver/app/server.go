@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/handlers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/patch"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/authentication"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/authorization"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/rbac"
@@ -41,6 +42,7 @@ type server struct {
 	health    *component.Health
 	streams   *streaming.Connections
 
+	allocations              *allocator.Services
 	busMetrics, storeMetrics []prometheus.Collector
 
 	ready   chan struct{} // closed when bootstrap is done
@@ -104,6 +106,10 @@ func (s *server) prepare() error {
 	s.streams = streaming.New(state, streaming.Config{TLS: agents, AddressTypes: types})
 	deps := s.deps
 	deps.State = func() registry.State { return s.engine }
+	if s.allocations, err = deps.NewAllocations(); err != nil {
+		return err
+	}
+	deps.Allocations = s.allocations
 	deps.Streaming, deps.Proxying = s.streams, s.streams
 	deps.Token = tokens.NewCreate(s.security.issuer, state)
 	deps.Others = append(deps.Others, rbac.Resources(s.security.rbac, s.security.authorizer)...)
@@ -141,7 +147,7 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 
 func (s *server) bootstrapConfig() (bootstrap.Config, error) {
 	config := bootstrap.Config{
-		AdvertiseAddress: s.advertise, SecurePort: int32(s.port()),
+		AdvertiseAddress: s.advertise, SecurePort: int32(s.port()), ServiceCIDRs: s.deps.ServiceCIDRs,
 		ServiceIP: nth(s.deps.ServiceCIDRs[0], 1),
 	}
 	if s.Network.DNSService {
@@ -170,6 +176,10 @@ func (s *server) bootstrap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	config.Repair = func(ctx context.Context) error {
+		_, err := s.allocations.Repair(ctx)
+		return err
+	}
 	if err := bootstrap.Ensure(ctx, s.engine, config); err != nil {
 		return fmt.Errorf("ensuring the cluster's own objects: %w", err)
 	}
@@ -180,5 +190,10 @@ func (s *server) bootstrap(ctx context.Context) error {
 	close(s.ready)
 	s.log.Info("Ready")
 	s.running.Go(func() { bootstrap.Keep(ctx, s.engine, config, s.log) })
+	s.running.Go(func() {
+		if err := s.allocations.Run(ctx, s.log); err != nil && ctx.Err() == nil {
+			s.log.Error("Repairing the addresses of services", "err", err)
+		}
+	})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,8 @@ import (
 func config() bootstrap.Config {
 	return bootstrap.Config{
 		AdvertiseAddress: net.IPv4(10, 89, 0, 1), SecurePort: 6443,
-		ServiceIP: net.IPv4(10, 96, 0, 1), DNSIP: net.IPv4(10, 96, 0, 10),
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		ServiceIP:    net.IPv4(10, 96, 0, 1), DNSIP: net.IPv4(10, 96, 0, 10),
 		ClientCA:    []byte("CLIENT CA"),
 		ClusterInfo: "kubeconfig",
 		RequestHeader: bootstrap.RequestHeader{

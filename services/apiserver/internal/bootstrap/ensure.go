@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,12 @@ type Config struct {
 	// API server.
 	AdvertiseAddress net.IP
 	SecurePort       int32
+	// ServiceCIDRs are the ranges of ServiceCIDR kubernetes, the primary family's
+	// first.
+	ServiceCIDRs []netip.Prefix
+	// Repair is called when that ServiceCIDR exists, and before Services are
+	// written: it makes the addresses agree with the stored Services. May be nil.
+	Repair func(ctx context.Context) error
 	// ServiceIP is the cluster IP of Service default/kubernetes: the first of the
 	// range.
 	ServiceIP net.IP
@@ -67,6 +74,14 @@ var errReplace = errors.New("the object must be replaced")
 func Ensure(ctx context.Context, state registry.State, cfg Config) error {
 	if err := ensureAll(ctx, state, namespaces()); err != nil {
 		return err
+	}
+	if err := ensureServiceCIDR(ctx, state, cfg.ServiceCIDRs); err != nil {
+		return err
+	}
+	if cfg.Repair != nil {
+		if err := cfg.Repair(ctx); err != nil {
+			return err
+		}
 	}
 	items := append(policyItems(DefaultPolicy()), priorityClasses()...)
 	items = append(items, accounts()...)
@@ -165,7 +180,7 @@ func Resources() []schema.GroupResource {
 	return []schema.GroupResource{
 		corev1.Resource("namespaces"), corev1.Resource("services"), corev1.Resource("endpoints"), corev1.Resource("configmaps"),
 		corev1.Resource("serviceaccounts"), discoveryv1.Resource("endpointslices"), schedulingv1.Resource("priorityclasses"),
-		flowSchemas, priorityLevels,
+		flowSchemas, priorityLevels, serviceCIDRs,
 		rbacv1.Resource("roles"), rbacv1.Resource("rolebindings"), rbacv1.Resource("clusterroles"), rbacv1.Resource("clusterrolebindings"),
 	}
 }

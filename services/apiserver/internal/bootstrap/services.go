@@ -28,9 +28,9 @@ const (
 	keepInterval = 10 * time.Second
 )
 
-// Keep ensures the kubernetes Service, its endpoints and the objects of priority
-// and fairness again and again until ctx ends: without the first two, clients in
-// pods find no API server.
+// Keep ensures the kubernetes Service, its endpoints, the range of its address and
+// the objects of priority and fairness again and again until ctx ends: without
+// them, clients in pods find no API server.
 func Keep(ctx context.Context, state registry.State, cfg Config, log *slog.Logger) {
 	ticker := time.NewTicker(keepInterval)
 	defer ticker.Stop()
@@ -39,7 +39,11 @@ func Keep(ctx context.Context, state registry.State, cfg Config, log *slog.Logge
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if err := ensureAll(ctx, state, slices.Concat(services(cfg), endpoints(cfg), flowControl())); err != nil && ctx.Err() == nil {
+			err := ensureServiceCIDR(ctx, state, cfg.ServiceCIDRs)
+			if err == nil {
+				err = ensureAll(ctx, state, slices.Concat(services(cfg), endpoints(cfg), flowControl()))
+			}
+			if err != nil && ctx.Err() == nil {
 				log.Error("Keeping the cluster's own objects", "err", err)
 			}
 		}

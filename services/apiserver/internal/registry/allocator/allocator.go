@@ -1,6 +1,6 @@
-// Package allocator hands out the addresses and ports of Services. What is
-// taken is kept in memory, by owner, and read from the stored Services before
-// the first allocation.
+// Package allocator hands out the addresses and ports of Services. Addresses are
+// taken by making IPAddress objects; which ports are taken is kept in memory, by
+// owner, and read from the stored Services before the first allocation.
 package allocator
 
 import (
@@ -76,7 +76,7 @@ func (s *span) release(n int, owner string) {
 
 // band is the part of a range that is left to explicit requests: a sixteenth
 // (addresses) or a thirty-second (ports), within bounds (KEP-3070, KEP-3668).
-func band(size, divisor, most int) int {
+func band[N int | int64](size, divisor, most N) N {
 	const least = 16
 	if size <= least {
 		return 0

@@ -39,3 +39,17 @@ func (p *Ports) has(port int, owner string) bool {
 	have, taken := p.span.owner[port-p.first]
 	return taken && have == owner
 }
+
+func (p *Ports) contains(port int) bool { return port >= p.first && port <= p.last }
+
+// reset leaves ports with their owners in wanted, and with those who hold theirs.
+func (p *Ports) reset(wanted map[int]string, holds func(owner string) bool) {
+	for n, owner := range p.span.owner {
+		if wanted[p.first+n] != owner && !holds(owner) {
+			delete(p.span.owner, n)
+		}
+	}
+	for port, owner := range wanted {
+		_ = p.Take(port, owner) // out of the range, or held
+	}
+}

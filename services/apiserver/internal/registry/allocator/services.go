@@ -4,43 +4,45 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	netutils "k8s.io/utils/net"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 )
 
 // Services holds what all Services together have allocated.
 type Services struct {
-	list func(ctx context.Context) ([]*corev1.Service, error)
+	state     func() registry.State
+	addresses func() addresses
 
 	mu     sync.Mutex
 	loaded bool
 	busy   map[string]chan struct{} // the owners with a transaction, closed at its end
-	ips    map[corev1.IPFamily]*IPs // one per family that the cluster has
 	ports  *Ports
 	order  []corev1.IPFamily // the cluster's families, the primary one first
 }
 
-// NewServices allocates cluster IPs from cidrs, one per family with the primary
-// family's first, and node ports from first to last. list reads all stored
-// Services.
-func NewServices(cidrs []netip.Prefix, first, last int, list func(ctx context.Context) ([]*corev1.Service, error)) (*Services, error) {
+// NewServices allocates cluster IPs of the families of cidrs, the primary one's
+// first, from the ranges of the ServiceCIDR objects, and node ports from first to
+// last. State is called when it is needed.
+func NewServices(cidrs []netip.Prefix, first, last int, state func() registry.State) (*Services, error) {
 	ports, err := NewPorts(first, last)
 	if err != nil {
 		return nil, err
 	}
-	s := &Services{list: list, busy: map[string]chan struct{}{}, ips: map[corev1.IPFamily]*IPs{}, ports: ports}
+	s := &Services{state: state, busy: map[string]chan struct{}{}, ports: ports}
+	s.addresses = func() addresses { return addresses{state()} }
 	for _, cidr := range cidrs {
-		ips, err := NewIPs(cidr)
-		if err != nil {
+		if _, err := NewRange(cidr); err != nil {
 			return nil, err
 		}
 		family := FamilyOf(cidr.Addr())
-		if s.ips[family] != nil {
+		if slices.Contains(s.order, family) {
 			return nil, fmt.Errorf("service ranges %v: more than one of the family %s", cidrs, family)
 		}
-		s.ips[family] = ips
 		s.order = append(s.order, family)
 	}
 	if len(s.order) == 0 {
@@ -72,24 +74,32 @@ func Owner(service *corev1.Service) string {
 type Transaction struct {
 	services *Services
 	owner    string
-	undo     []func()
+	service  *corev1.Service
+	dryRun   bool
+	has      []netip.Addr // the owner's before, and what this transaction took
+	undo     []func(ctx context.Context)
 }
 
-// Begin waits for the owner's transaction to end, reads the stored Services if
-// that has not been done, and starts another.
-func (s *Services) Begin(ctx context.Context, owner string) (*Transaction, error) {
+// Begin waits for the transaction of the Service to end, reads the stored
+// Services if that has not been done, and starts another. old is nil for a new
+// Service. On a dry run no address is taken for good.
+func (s *Services) Begin(ctx context.Context, service, old *corev1.Service, dryRun bool) (*Transaction, error) {
+	t := &Transaction{services: s, owner: Owner(service), service: service, dryRun: dryRun}
+	if old != nil {
+		t.owner, t.has = Owner(old), ClusterIPs(old) // an update's object may lack the UID
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.busy[owner] != nil {
-		if err := s.await(ctx, s.busy[owner]); err != nil {
+	for s.busy[t.owner] != nil {
+		if err := s.await(ctx, s.busy[t.owner]); err != nil {
 			return nil, fmt.Errorf("waiting for another change of the service: %w", err)
 		}
 	}
 	if err := s.load(ctx); err != nil {
 		return nil, err
 	}
-	s.busy[owner] = make(chan struct{})
-	return &Transaction{services: s, owner: owner}, nil
+	s.busy[t.owner] = make(chan struct{})
+	return t, nil
 }
 
 // await waits for ended without mu. Caller must hold mu.
@@ -112,63 +122,73 @@ func (t *Transaction) end() {
 	}
 }
 
-// load takes what stored Services have. Two that have the same, which no
+// load takes the ports that stored Services have. Two that have the same, which no
 // allocation here makes, leave it with the first. Caller must hold mu.
 func (s *Services) load(ctx context.Context) error {
 	if s.loaded {
 		return nil
 	}
-	stored, err := s.list(ctx)
+	stored, err := s.stored(ctx)
 	if err != nil {
-		return fmt.Errorf("reading the allocations of stored services: %w", err)
+		return err
 	}
 	for _, service := range stored {
-		owner := Owner(service)
-		for _, addr := range ClusterIPs(service) {
-			if ips := s.ips[FamilyOf(addr)]; ips != nil {
-				_ = ips.Take(addr, owner) // out of a range that changed, or taken twice
-			}
-		}
 		for _, port := range NodePorts(service) {
-			_ = s.ports.Take(port, owner)
+			_ = s.ports.Take(port, Owner(service)) // out of a range that changed, or taken twice
 		}
 	}
 	s.loaded = true
 	return nil
 }
 
-// TakeIP reserves an address; see IPs.Take for errors.
-func (t *Transaction) TakeIP(addr netip.Addr) error {
-	t.services.mu.Lock()
-	defer t.services.mu.Unlock()
-	ips := t.services.ips[FamilyOf(addr)]
-	if ips == nil {
-		return ErrOutOfRange
+// stored are all Services.
+func (s *Services) stored(ctx context.Context) ([]*corev1.Service, error) {
+	objs, err := s.state().List(ctx, serviceResource, "")
+	if err != nil {
+		return nil, fmt.Errorf("reading the allocations of stored services: %w", err)
 	}
-	if n, ok := ips.index(addr); ok && ips.span.owner[n] == t.owner {
+	list := make([]*corev1.Service, 0, len(objs))
+	for _, obj := range objs {
+		if service, ok := obj.(*corev1.Service); ok {
+			list = append(list, service)
+		}
+	}
+	return list, nil
+}
+
+// TakeIP reserves an address. It fails with ErrOutOfRange or ErrTaken.
+func (t *Transaction) TakeIP(ctx context.Context, addr netip.Addr) error {
+	if slices.Contains(t.has, addr) {
 		return nil
 	}
-	if err := ips.Take(addr, t.owner); err != nil {
+	if !slices.Contains(t.services.order, FamilyOf(addr)) {
+		return ErrOutOfRange
+	}
+	if err := t.services.addresses().take(ctx, addr, t.service, t.dryRun); err != nil {
 		return err
 	}
-	t.undo = append(t.undo, func() { ips.Release(addr, t.owner) })
+	t.took(addr)
 	return nil
 }
 
 // NextIP reserves any free address of a family.
-func (t *Transaction) NextIP(family corev1.IPFamily) (netip.Addr, error) {
-	t.services.mu.Lock()
-	defer t.services.mu.Unlock()
-	ips := t.services.ips[family]
-	if ips == nil {
+func (t *Transaction) NextIP(ctx context.Context, family corev1.IPFamily) (netip.Addr, error) {
+	if !slices.Contains(t.services.order, family) {
 		return netip.Addr{}, fmt.Errorf("the cluster has no service range of family %s", family)
 	}
-	addr, err := ips.Next(t.owner)
+	addr, err := t.services.addresses().next(ctx, family, t.service, t.dryRun)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	t.undo = append(t.undo, func() { ips.Release(addr, t.owner) })
+	t.took(addr)
 	return addr, nil
+}
+
+func (t *Transaction) took(addr netip.Addr) {
+	t.has = append(t.has, addr)
+	if !t.dryRun {
+		t.undo = append(t.undo, func(ctx context.Context) { t.services.addresses().release(ctx, addr, t.service) })
+	}
 }
 
 // TakePort reserves a node port; see Ports.Take for errors.
@@ -182,7 +202,7 @@ func (t *Transaction) TakePort(port int) error {
 	if err := ports.Take(port, t.owner); err != nil {
 		return err
 	}
-	t.undo = append(t.undo, func() { ports.Release(port, t.owner) })
+	t.undo = append(t.undo, func(context.Context) { t.services.releasePort(port, t.owner) })
 	return nil
 }
 
@@ -195,76 +215,64 @@ func (t *Transaction) NextPort() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	t.undo = append(t.undo, func() { ports.Release(port, t.owner) })
+	t.undo = append(t.undo, func(context.Context) { t.services.releasePort(port, t.owner) })
 	return port, nil
 }
 
 // PortRange is the range of node ports as flags spell it.
 func (t *Transaction) PortRange() string { return t.services.ports.String() }
 
-// Range is the service range of an address's family, "" when there is none.
-func (t *Transaction) Range(addr netip.Addr) string {
-	if ips := t.services.ips[FamilyOf(addr)]; ips != nil {
-		return ips.Prefix().String()
-	}
-	return ""
-}
-
 // Undo gives back what the transaction took, and ends it.
-func (t *Transaction) Undo() {
-	t.services.mu.Lock()
-	defer t.services.mu.Unlock()
+func (t *Transaction) Undo(ctx context.Context) {
 	for _, undo := range t.undo {
-		undo()
+		undo(ctx)
 	}
 	t.undo = nil
+	t.services.mu.Lock()
+	defer t.services.mu.Unlock()
 	t.end()
 }
 
 // Keep gives back what was had and now has not, and ends the transaction. was is
 // nil for a new Service.
-func (t *Transaction) Keep(was, now *corev1.Service) {
+func (t *Transaction) Keep(ctx context.Context, was, now *corev1.Service) {
+	if was != nil {
+		t.services.release(ctx, was, now)
+	}
 	t.services.mu.Lock()
 	defer t.services.mu.Unlock()
-	if was != nil {
-		t.services.release(was, now)
-	}
 	t.end()
 }
 
 // Release gives back what a deleted Service had. Only what is its own is given
 // back.
-func (s *Services) Release(service *corev1.Service) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.loaded { // else the first transaction reads what is stored by then
-		s.release(service, nil)
-	}
+func (s *Services) Release(ctx context.Context, service *corev1.Service) {
+	s.release(ctx, service, nil)
 }
 
 // release gives back what was has and now has not; a nil now has nothing.
-// Caller must hold mu.
-func (s *Services) release(was, now *corev1.Service) {
-	owner := Owner(was)
-	ips, ports := map[netip.Addr]bool{}, map[int]bool{}
+func (s *Services) release(ctx context.Context, was, now *corev1.Service) {
+	var keptIPs []netip.Addr
+	var keptPorts []int
 	if now != nil {
-		for _, addr := range ClusterIPs(now) {
-			ips[addr] = true
-		}
-		for _, port := range NodePorts(now) {
-			ports[port] = true
-		}
+		keptIPs, keptPorts = ClusterIPs(now), NodePorts(now)
 	}
 	for _, addr := range ClusterIPs(was) {
-		if family := s.ips[FamilyOf(addr)]; family != nil && !ips[addr] {
-			family.Release(addr, owner)
+		if !slices.Contains(keptIPs, addr) {
+			s.addresses().release(ctx, addr, was)
 		}
 	}
 	for _, port := range NodePorts(was) {
-		if !ports[port] {
-			s.ports.Release(port, owner)
+		if !slices.Contains(keptPorts, port) {
+			s.releasePort(port, Owner(was))
 		}
 	}
+}
+
+func (s *Services) releasePort(port int, owner string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ports.Release(port, owner) // which is nobody's before the stored Services are read
 }
 
 // ClusterIPs are the addresses that a Service has from the ranges.

@@ -78,7 +78,7 @@ func serviceBehaviour(allocations *allocator.Services) registry.Behaviour[*corev
 			}
 			return beginService(ctx, allocations, obj, old, dryRun)
 		},
-		AfterDelete: func(_ context.Context, obj *corev1.Service) { allocations.Release(obj) },
+		AfterDelete: func(ctx context.Context, obj *corev1.Service) { allocations.Release(ctx, obj) },
 	}
 }
 

@@ -21,24 +21,20 @@ func beginService(ctx context.Context, allocations *allocator.Services, obj, old
 	if errs := setFamilies(obj, old, allocations.Families()); len(errs) > 0 {
 		return nil, invalidService(obj, errs)
 	}
-	owner := obj
-	if old != nil {
-		owner = old // the same UID; an update's object may lack it
-	}
-	txn, err := allocations.Begin(ctx, allocator.Owner(owner))
+	txn, err := allocations.Begin(ctx, obj, old, dryRun)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	if err := allocate(txn, obj); err != nil {
-		txn.Undo()
+	if err := allocate(ctx, txn, obj); err != nil {
+		txn.Undo(ctx)
 		return nil, err
 	}
 	return func(stored bool) {
 		if dryRun || !stored {
-			txn.Undo()
+			txn.Undo(ctx)
 			return
 		}
-		txn.Keep(old, obj)
+		txn.Keep(ctx, old, obj)
 	}, nil
 }
 
@@ -46,8 +42,8 @@ func invalidService(obj *corev1.Service, errs field.ErrorList) error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), obj.Name, errs)
 }
 
-func allocate(txn *allocator.Transaction, obj *corev1.Service) error {
-	if err := allocateIPs(txn, obj); err != nil {
+func allocate(ctx context.Context, txn *allocator.Transaction, obj *corev1.Service) error {
+	if err := allocateIPs(ctx, txn, obj); err != nil {
 		return err
 	}
 	if err := allocatePorts(txn, obj); err != nil {
@@ -56,7 +52,7 @@ func allocate(txn *allocator.Transaction, obj *corev1.Service) error {
 	return allocateHealthCheck(txn, obj)
 }
 
-func allocateIPs(txn *allocator.Transaction, obj *corev1.Service) error {
+func allocateIPs(ctx context.Context, txn *allocator.Transaction, obj *corev1.Service) error {
 	spec := &obj.Spec
 	if !hasClusterIPType(obj) || spec.ClusterIP == corev1.ClusterIPNone || slices.Contains(spec.ClusterIPs, corev1.ClusterIPNone) {
 		if hasClusterIPType(obj) {
@@ -69,7 +65,7 @@ func allocateIPs(txn *allocator.Transaction, obj *corev1.Service) error {
 		if i < len(ips) && ips[i] != "" {
 			continue
 		}
-		addr, err := txn.NextIP(family)
+		addr, err := txn.NextIP(ctx, family)
 		if err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
 		}
@@ -84,9 +80,9 @@ func allocateIPs(txn *allocator.Transaction, obj *corev1.Service) error {
 		if err != nil {
 			return invalidService(obj, field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs").Index(i), text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")})
 		}
-		if err := txn.TakeIP(addr); err != nil {
+		if err := txn.TakeIP(ctx, addr); err != nil {
 			return invalidService(obj, field.ErrorList{field.Invalid(field.NewPath("spec", "clusterIPs"), spec.ClusterIPs,
-				fmt.Sprintf("failed to allocate IP %v: %v", text, ipError(txn, addr, err)))})
+				fmt.Sprintf("failed to allocate IP %v: %v", text, ipError(err)))})
 		}
 	}
 	spec.ClusterIPs = ips
@@ -96,12 +92,12 @@ func allocateIPs(txn *allocator.Transaction, obj *corev1.Service) error {
 	return nil
 }
 
-func ipError(txn *allocator.Transaction, addr netip.Addr, err error) error {
+func ipError(err error) error {
 	switch {
 	case errors.Is(err, allocator.ErrTaken):
 		return errors.New("provided IP is already allocated")
 	case errors.Is(err, allocator.ErrOutOfRange):
-		return fmt.Errorf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", addr, txn.Range(addr))
+		return errors.New("the provided network does not match the current range")
 	}
 	return err
 }

@@ -2,12 +2,8 @@
 package resources
 
 import (
-	"context"
 	"net/netip"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
@@ -47,21 +43,27 @@ type Deps struct {
 	Token *registry.Create
 	// Components are shown as componentstatuses; nil leaves that resource out.
 	Components []core.Component
+	// Allocations give Services their addresses and ports; nil makes them.
+	Allocations *allocator.Services
 	// Others are resources that are made elsewhere.
 	Others []*registry.Resource
 }
 
-// Validate checks the ranges of cluster IPs and node ports.
-func (d Deps) Validate() error {
-	_, err := allocator.NewServices(d.ServiceCIDRs, d.FirstNodePort, d.LastNodePort, nil)
-	return err
+// NewAllocations checks the ranges of cluster IPs and node ports, and allocates
+// from them.
+func (d Deps) NewAllocations() (*allocator.Services, error) {
+	return allocator.NewServices(d.ServiceCIDRs, d.FirstNodePort, d.LastNodePort, d.State)
 }
 
-// New is every resource, one a line. It panics on ranges that Validate refuses.
+// New is every resource, one a line. It panics on ranges that NewAllocations
+// refuses.
 func New(d Deps) []*registry.Resource {
-	allocations, err := allocator.NewServices(d.ServiceCIDRs, d.FirstNodePort, d.LastNodePort, storedServices(d.State))
-	if err != nil {
-		panic("resources: " + err.Error())
+	allocations := d.Allocations
+	if allocations == nil {
+		var err error
+		if allocations, err = d.NewAllocations(); err != nil {
+			panic("resources: " + err.Error())
+		}
 	}
 	list := []*registry.Resource{
 		core.Bindings(d.State),
@@ -113,19 +115,4 @@ func New(d Deps) []*registry.Resource {
 		list = append(list, core.ComponentStatuses(d.Components))
 	}
 	return append(list, d.Others...)
-}
-
-// storedServices reads the Services whose addresses and ports are taken.
-func storedServices(state func() registry.State) func(context.Context) ([]*corev1.Service, error) {
-	return func(ctx context.Context) ([]*corev1.Service, error) {
-		objs, err := state().List(ctx, schema.GroupResource{Resource: "services"}, "")
-		if err != nil {
-			return nil, err
-		}
-		list := make([]*corev1.Service, 0, len(objs))
-		for _, obj := range objs {
-			list = append(list, obj.(*corev1.Service))
-		}
-		return list, nil
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,10 @@ type emptyState struct{ registry.State }
 
 func (emptyState) List(context.Context, schema.GroupResource, string) ([]runtime.Object, error) {
 	return nil, nil
+}
+
+func (emptyState) Get(_ context.Context, resource schema.GroupResource, _, name string) (runtime.Object, error) {
+	return nil, apierrors.NewNotFound(resource, name)
 }
 
 // unreachable answers every stream and proxy with 501.
