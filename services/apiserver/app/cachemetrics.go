@@ -8,14 +8,14 @@ import (
 
 // cacheMetrics reads the caches' own counts when it is asked.
 type cacheMetrics struct {
-	caches                   []*watch.Cache
+	caches                   func() []*watch.Cache
 	objects, size, delivered *prometheus.Desc
 	revision                 *prometheus.Desc
 	watchers, expired        *prometheus.Desc
 	fromLog, rebuilt         *prometheus.Desc
 }
 
-func newCacheMetrics(caches []*watch.Cache) *cacheMetrics {
+func newCacheMetrics(caches func() []*watch.Cache) *cacheMetrics {
 	describe := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"resource"}, nil)
 	}
@@ -41,7 +41,7 @@ func (m *cacheMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *cacheMetrics) Collect(out chan<- prometheus.Metric) {
-	for _, cache := range m.caches {
+	for _, cache := range m.caches() {
 		stats, resource := cache.Stats(), cache.Resource()
 		out <- prometheus.MustNewConstMetric(m.objects, prometheus.GaugeValue, float64(stats.Objects), resource)
 		out <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(stats.Bytes), resource)

@@ -12,19 +12,16 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/handlers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
-	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/tokens"
 	"github.com/sampan-io/sampan/services/internal/component"
 )
 
 // routes are all paths that the server answers.
-func (c *config) routes(list []*registry.Resource, api *handlers.API, health *component.Health, metrics *prometheus.Registry, url string) (http.Handler, error) {
+func (c *config) routes(described *discovery.Service, schemas *openapi.Service, api *handlers.API, health *component.Health, metrics *prometheus.Registry, url string) (http.Handler, error) {
 	keys, err := tokens.NewDiscovery(c.tokens, c.Tokens.JWKSURI, url)
 	if err != nil {
 		return nil, err
 	}
-	described := discovery.New(list, url[len("https://"):])
-	schemas := openapi.New(component.Version().GitVersion, list)
 
 	router := chi.NewRouter()
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,6 +41,9 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	handler, closeWatches, err := s.handler()
 	if err != nil {
 		return err
+	}
+	if err := s.extensions.Start(life, store); err != nil {
+		return fmt.Errorf("serving custom resources: %w", err)
 	}
 	config, err := s.serverTLS(s.bundles)
 	if err != nil {

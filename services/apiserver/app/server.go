@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
+	"github.com/sampan-io/sampan/services/apiserver/internal/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/filters"
 	"github.com/sampan-io/sampan/services/apiserver/internal/handlers"
+	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/patch"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
@@ -38,9 +40,11 @@ type server struct {
 	security  *security
 	engine    *rest.Engine
 	resources []*registry.Resource
-	caches    []*watch.Cache
+	caches    []*watch.Cache // of built-in kinds
 	health    *component.Health
 	streams   *streaming.Connections
+
+	extensions *extensions
 
 	allocations              *allocator.Services
 	busMetrics, storeMetrics []prometheus.Collector
@@ -72,6 +76,9 @@ func (c *config) run(ctx context.Context) error {
 	err = s.serve(ctx, life, store)
 	end()
 	s.running.Wait()
+	if s.extensions != nil {
+		s.extensions.Wait()
+	}
 	if s.engine != nil {
 		s.engine.Wait()
 	}
@@ -123,7 +130,7 @@ func (s *server) prepare() error {
 // handler is what serves requests, and what closes the watches among them.
 func (s *server) handler() (handler http.Handler, closeWatches func(), err error) {
 	metrics := component.NewMetrics()
-	metrics.MustRegister(newCacheMetrics(s.caches))
+	metrics.MustRegister(newCacheMetrics(s.allCaches))
 	metrics.MustRegister(s.busMetrics...)
 	metrics.MustRegister(s.storeMetrics...)
 	if s.security.certificates != nil {
@@ -134,7 +141,10 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 		MinRequestTimeout: time.Duration(s.Serving.MinRequestTimeout) * time.Second,
 	})
 	url := "https://" + net.JoinHostPort(s.advertise.String(), strconv.Itoa(s.port()))
-	routes, err := s.routes(s.resources, api, s.health, metrics, url)
+	described := discovery.New(s.resources, url[len("https://"):])
+	schemas := openapi.New(component.Version().GitVersion, s.resources)
+	s.extensions = s.newExtensions(api, described, schemas)
+	routes, err := s.routes(described, schemas, api, s.health, metrics, url)
 	if err != nil {
 		return nil, nil, err
 	}

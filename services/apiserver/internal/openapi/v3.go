@@ -95,6 +95,16 @@ func customModels() []string {
 	return []string{modelStatus, modelDeleteOptions, modelPatch, modelResourceList, modelScale, metaPrefix + "ObjectMeta", metaPrefix + "ListMeta"}
 }
 
+// MetaModels are the models of object metadata, which the schemas of custom
+// resources refer to, in version 3.
+func MetaModels() (map[string]json.RawMessage, error) {
+	all, err := loadSchemas(schemasV3)
+	if err != nil {
+		return nil, err
+	}
+	return all.closure([]string{metaPrefix + "ObjectMeta"}), nil
+}
+
 func (s *Service) groupDocument(gv schema.GroupVersion, resources []*registry.Resource, all schemas) (document, error) {
 	rendered, models := renderPaths(groupPaths(gv, resources), renderV3)
 	all, err := withCustom(all, resources, false)

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
@@ -36,4 +37,32 @@ func (s *Store) DeleteCollection(ctx context.Context, selection watch.ListOption
 		return nil, err
 	}
 	return list, nil
+}
+
+// Instances are all objects of a resource.
+type Instances struct {
+	engine   *Engine
+	resource schema.GroupResource
+}
+
+// Instances are all objects of a resource, by which a custom resource ends.
+func (e *Engine) Instances(resource schema.GroupResource) *Instances {
+	return &Instances{engine: e, resource: resource}
+}
+
+// DeleteAll deletes every object. Those that finalizers hold are left; it
+// returns how many.
+func (i *Instances) DeleteAll(ctx context.Context) (left int, err error) {
+	s, err := i.engine.store(i.resource)
+	if err != nil {
+		return 0, nil // it is no longer served: there is nothing to delete
+	}
+	if _, err := s.DeleteCollection(ctx, watch.ListOptions{}, &metav1.DeleteOptions{}, Write{Manager: selfManager}); err != nil {
+		return 0, err
+	}
+	list, err := s.cache.List(ctx, watch.ListOptions{})
+	if err != nil {
+		return 0, s.statusError(err, "")
+	}
+	return len(list.Objects), nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/apiextensions/crd"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/apps"
@@ -82,6 +83,7 @@ func New(d Deps) []*registry.Resource {
 		core.Secrets(),
 		core.ServiceAccounts(d.Token),
 		core.Services(allocations, d.Proxying),
+		crd.Definitions(),
 		apps.ControllerRevisions(),
 		apps.DaemonSets(),
 		apps.Deployments(),
