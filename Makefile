@@ -53,6 +53,14 @@ $(foreach service,$(SERVICES),$(eval $(call service_rule,$(service))))
 # kubectl tells the version of the module that it is built from.
 KUBECTL_VERSION = $(patsubst v0.%,v1.%,$(shell awk '$$1 == "k8s.io/kubectl" {print $$2}' services/sampan/go.mod))
 KUBECTL_STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBECTL_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBECTL_VERSION)))
+bin/criserver: $(SOURCES) $(call source,node-agent)
+	@echo "building criserver"
+	@go build -ldflags '$(LDFLAGS)' -o $@ ./services/node-agent/criserver
+
+bin/standin: $(wildcard deploy/images/standin/*.go) deploy/images/go.mod
+	@echo "building stand-ins"
+	@cd deploy/images && GOWORK=off go build -ldflags '-s -w' -o $(CURDIR)/$@ ./standin
+
 bin/kubectl: services/sampan/kubectl/main.go services/sampan/go.mod Makefile
 	@echo "building kubectl"
 	@go build -ldflags '-s -w $(KUBECTL_STAMP)' -o $@ ./services/sampan/kubectl
@@ -87,6 +95,10 @@ e2e: build ## Run only the end-to-end tests
 .PHONY: conformance
 conformance: build ## Show the behaviours of Kubernetes' conformance list; the last line counts them
 	@scripts/test.sh conformance
+
+.PHONY: critest
+critest: bin/criserver bin/standin bin/runc bin/pause bin/cni/bridge ## Validate the container runtime with the CRI suite (needs root)
+	@scripts/critest.sh
 
 .PHONY: soak
 soak: build ## Run the robustness tests for CYCLES rounds

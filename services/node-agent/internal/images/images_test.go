@@ -147,7 +147,7 @@ func TestPullUnpacksSharesAndNamesImages(t *testing.T) {
 		}
 	}
 	// Removing one keeps what the other shares.
-	if err := store.Remove(t.Context(), a.ID); err != nil {
+	if err := store.Remove(t.Context(), a.ID, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Resolve(a.ID); !errors.Is(err, images.ErrNotFound) {

@@ -32,6 +32,9 @@ import (
 // ErrNotFound says that the store has no such image.
 var ErrNotFound = errors.New("image not found")
 
+// ErrInUse says that an image is being pulled, or a container of it being made.
+var ErrInUse = errors.New("image is in use")
+
 // Image is one image of the store. It is not changed after it was handed out.
 type Image struct {
 	ID          string   `json:"id"` // digest of its configuration, sha256:…
@@ -227,14 +230,42 @@ func (s *Store) Pinned(image *Image) bool {
 	})
 }
 
+// Use finds an image as Resolve does, and keeps it from being removed until release is
+// called.
+func (s *Store) Use(ref string) (image *Image, release func(), err error) {
+	for {
+		image, err := s.Resolve(ref)
+		if err != nil {
+			return nil, nil, err
+		}
+		release := s.hold([]string{image.ID})
+		s.mu.RLock()
+		_, still := s.byID[image.ID]
+		s.mu.RUnlock()
+		if still {
+			return image, release, nil
+		}
+		release() // removed meanwhile; another may have the name now
+	}
+}
+
 // Remove forgets the image with all its names, and deletes the layers that no other
-// image has. The caller makes sure that no container uses it.
-func (s *Store) Remove(ctx context.Context, id string) error {
+// image has. Used tells whether a container has it, by an error that Remove returns;
+// no container begins to use it meanwhile, and used must not ask the store.
+func (s *Store) Remove(ctx context.Context, id string, used func() error) error {
 	s.mu.Lock()
 	image, ok := s.byID[id]
 	if !ok {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: %s", ErrNotFound, id)
+	}
+	err := used()
+	if s.busy[hexOf(id)] > 0 {
+		err = fmt.Errorf("%w: %s", ErrInUse, id)
+	}
+	if err != nil {
+		s.mu.Unlock()
+		return err
 	}
 	if err := s.records.Delete(hexOf(id)); err != nil {
 		s.mu.Unlock()

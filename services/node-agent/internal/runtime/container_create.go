@@ -38,10 +38,16 @@ func (s *Server) CreateContainer(ctx context.Context, req *runtimeapi.CreateCont
 	if sb.get().Phase != ready {
 		return nil, fmt.Errorf("%w: sandbox %s is not ready", errState, sb.id)
 	}
-	image, err := s.images.Resolve(config.GetImage().GetImage())
+	image, release, err := s.images.Use(config.GetImage().GetImage())
 	if err != nil {
 		return nil, err
 	}
+	defer release() // by then the container is listed, or is no more
+	config, releaseVolumes, err := s.imageVolumes(config)
+	if err != nil {
+		return nil, err
+	}
+	defer releaseVolumes()
 	record := s.newContainerRecord(sb.get(), config, image)
 	name := containerName(sb.id, config)
 	if err := s.objects.reserve(name, record.ID); err != nil {
@@ -171,46 +177,6 @@ func (s *Server) makeRootFS(sb *sandboxRecord, id string, image *images.Image) (
 	}
 	mount := overlay.Mount{Lower: layers, Upper: upper, Work: work, Target: rootfs, UserNS: s.userNamespace(sb), Scratch: s.cfg.bundle(id)}
 	return rootfs, mount.Do()
-}
-
-// imageMounts mounts the images that serve as volumes, read-only, and turns them into
-// bind mounts of the container.
-func (s *Server) imageMounts(sb *sandboxRecord, record *containerRecord) ([]*runtimeapi.Mount, error) {
-	var mounts []*runtimeapi.Mount
-	for i, mount := range record.Config.GetMounts() {
-		if mount.GetImage().GetImage() == "" {
-			mounts = append(mounts, mount)
-			continue
-		}
-		host, err := s.mountImage(sb, record.ID, i, mount)
-		if err != nil {
-			return nil, fmt.Errorf("image volume %s: %w", mount.GetContainerPath(), err)
-		}
-		mounts = append(mounts, &runtimeapi.Mount{
-			ContainerPath: mount.GetContainerPath(), HostPath: host, Readonly: true, RecursiveReadOnly: mount.GetRecursiveReadOnly(),
-			MountOptions: mount.GetMountOptions(),
-		})
-	}
-	return mounts, nil
-}
-
-func (s *Server) mountImage(sb *sandboxRecord, id string, index int, mount *runtimeapi.Mount) (string, error) {
-	image, err := s.images.Resolve(mount.GetImage().GetImage())
-	if err != nil {
-		return "", err
-	}
-	target := filepath.Join(s.cfg.bundle(id), fmt.Sprintf("image-%d", index))
-	if err := os.Mkdir(target, 0o755); err != nil {
-		return "", err
-	}
-	volume := overlay.Mount{Lower: s.images.LayerDirs(image), Target: target, UserNS: s.userNamespace(sb), Scratch: s.cfg.bundle(id)}
-	if err := volume.Do(); err != nil {
-		return "", err
-	}
-	if sub := mount.GetImageSubPath(); sub != "" {
-		return subPath(target, sub)
-	}
-	return target, nil
 }
 
 func (s *Server) containerSpec(sb *sandboxRecord, record *containerRecord, image *images.Image, rootfs string, mounts []*runtimeapi.Mount) (*specs.Spec, error) {

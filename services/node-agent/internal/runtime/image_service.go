@@ -102,10 +102,13 @@ func (s *Server) RemoveImage(ctx context.Context, req *runtimeapi.RemoveImageReq
 	if err != nil {
 		return nil, err
 	}
-	if user := s.imageUser(image.ID); user != "" {
-		return nil, fmt.Errorf("%w: image %s is used by container %s", errState, image.ID, user)
+	used := func() error {
+		if user := s.imageUser(image.ID); user != "" {
+			return fmt.Errorf("%w: image %s is used by container %s", errState, image.ID, user)
+		}
+		return nil
 	}
-	if err := s.images.Remove(ctx, image.ID); err != nil && !errors.Is(err, images.ErrNotFound) {
+	if err := s.images.Remove(ctx, image.ID, used); err != nil && !errors.Is(err, images.ErrNotFound) {
 		return nil, err
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil

@@ -151,10 +151,8 @@ func (s *Server) imageUser(imageID string) string {
 			return c.id
 		}
 		for _, mount := range c.get().Config.GetMounts() {
-			if ref := mount.GetImage().GetImage(); ref != "" {
-				if image, err := s.images.Resolve(ref); err == nil && image.ID == imageID {
-					return c.id
-				}
+			if mount.GetImage().GetImageRef() == imageID {
+				return c.id
 			}
 		}
 	}
