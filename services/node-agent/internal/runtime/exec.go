@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -113,6 +114,8 @@ func (s *Server) exec(ctx context.Context, c *container, req execRequest) (int, 
 type execProcess struct {
 	cmd *exec.Cmd
 	dir string // for the pid file and runc's log
+	// giveUp kills a runc that does not end after its command was killed.
+	giveUp atomic.Pointer[time.Timer]
 }
 
 func (s *Server) newExec(c *container, command []string, tty bool) (*execProcess, error) {
@@ -129,7 +132,12 @@ func (s *Server) newExec(c *container, command []string, tty bool) (*execProcess
 	return &execProcess{cmd: exec.Command(oci.Path, append(args, command...)...), dir: dir}, nil
 }
 
-func (p *execProcess) close() { os.RemoveAll(p.dir) }
+func (p *execProcess) close() {
+	if timer := p.giveUp.Load(); timer != nil {
+		timer.Stop()
+	}
+	os.RemoveAll(p.dir)
+}
 
 // run starts it and waits. The exit code is that of the command.
 func (p *execProcess) run(ctx context.Context) (int, error) {
@@ -172,12 +180,17 @@ func (p *execProcess) exitCode(exit *exec.ExitError) (int, error) {
 	return 0, fmt.Errorf("executing the command: %s", logMessage(log))
 }
 
-// kill ends the command, its children, and runc.
+// kill ends the command and its children. Runc then ends by itself: killed before it has
+// reaped the command, it would leave a zombie to process 1 of the container, which may
+// not care.
 func (p *execProcess) kill() {
-	if data, err := os.ReadFile(filepath.Join(p.dir, "pid")); err == nil {
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
-			monitor.KillTree(pid)
-		}
+	data, err := os.ReadFile(filepath.Join(p.dir, "pid"))
+	if err != nil {
+		p.cmd.Process.Kill()
+		return
 	}
-	p.cmd.Process.Kill()
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+		monitor.KillTree(pid)
+	}
+	p.giveUp.Store(time.AfterFunc(drain, func() { p.cmd.Process.Kill() }))
 }
