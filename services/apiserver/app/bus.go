@@ -1,10 +1,15 @@
 package app
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"os"
 	"slices"
 
+	"github.com/nats-io/nkeys"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,6 +17,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/bus"
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
 	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/internal/pki"
 )
 
 // onBus are the resources that many listeners watch wholesale.
@@ -32,15 +38,19 @@ func (s *server) startBus(ctx context.Context, store storage.Interface) error {
 	}
 	publisher := bus.NewPublisher(store, s.topics(), s.log)
 	if s.Bus.URL != "" {
-		s.busMetrics = bus.Metrics(publisher, nil)
-		s.running.Go(func() { s.reportBus(bus.RunExternal(ctx, s.Bus.URL, publisher)) })
+		external, err := s.externalBus()
+		if err != nil {
+			return &component.UsageError{Err: err}
+		}
+		s.busMetrics = append(publisher.Metrics(), external.Metrics()...)
+		s.running.Go(func() { s.reportBus(external.Run(ctx, publisher)) })
 		return nil
 	}
 	embedded, err := s.embeddedBus()
 	if err != nil {
 		return &component.UsageError{Err: fmt.Errorf("--nats-listen-address: %w", err)}
 	}
-	s.busMetrics = bus.Metrics(publisher, embedded)
+	s.busMetrics = append(publisher.Metrics(), embedded.Metrics()...)
 	s.running.Go(func() { s.reportBus(embedded.Run(ctx, publisher)) })
 	return nil
 }
@@ -52,10 +62,7 @@ func (s *server) reportBus(err error) {
 }
 
 func (s *server) embeddedBus() (*bus.Server, error) {
-	config := bus.Config{
-		Address: s.Bus.ListenAddress, Tokens: s.security.accounts, Authorizer: s.security.authorizer, Changed: s.security.rbac.Changed,
-		Namespaces: s.namespaces, Topics: s.topics(), Log: s.log,
-	}
+	config := bus.Config{Address: s.Bus.ListenAddress, Access: s.busAccess()}
 	if config.Address == "" {
 		config.Address = anyLoopbackPort
 	}
@@ -70,6 +77,51 @@ func (s *server) embeddedBus() (*bus.Server, error) {
 		s.log.Info("The bus listens", "address", embedded.Address(), "tls", config.TLS != nil)
 	}
 	return embedded, err
+}
+
+func (s *server) busAccess() bus.Access {
+	return bus.Access{
+		Tokens: s.security.accounts, Authorizer: s.security.authorizer, Changed: s.security.rbac.Changed,
+		Namespaces: s.namespaces, Topics: s.topics(), Log: s.log,
+	}
+}
+
+func (s *server) externalBus() (*bus.External, error) {
+	config := bus.ExternalConfig{URL: s.Bus.URL, Account: s.Bus.Account, Access: s.busAccess()}
+	if s.Bus.CAFile != "" {
+		authorities, err := pki.LoadCertificates(s.Bus.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--nats-ca-file: %w", err)
+		}
+		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+		for _, authority := range authorities {
+			config.TLS.RootCAs.AddCert(authority)
+		}
+	}
+	var err error
+	if config.User, err = busKey("--nats-user-seed-file", s.Bus.UserSeedFile); err != nil {
+		return nil, err
+	}
+	if config.Issuer, err = busKey("--nats-issuer-seed-file", s.Bus.IssuerSeedFile); err != nil {
+		return nil, err
+	}
+	return bus.NewExternal(config)
+}
+
+// busKey reads the seed of a key of NATS; without a file there is none.
+func busKey(flag, file string) (nkeys.KeyPair, error) {
+	if file == "" {
+		return nil, nil
+	}
+	seed, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	pair, err := nkeys.FromSeed(bytes.TrimSpace(seed))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s holds no seed of a NATS key: %w", flag, file, err)
+	}
+	return pair, nil
 }
 
 func (s *server) topics() []bus.Topic {

@@ -68,6 +68,10 @@ func (o *KubeletOptions) addFlags(fs *pflag.FlagSet) {
 func (o *BusOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ListenAddress, "nats-listen-address", "", "address of the embedded message bus (host:port); empty is a free loopback port, \"none\" switches it off")
 	fs.StringVar(&o.URL, "nats-url", "", "external NATS server to publish watch events to, instead of the embedded one")
+	fs.StringVar(&o.CAFile, "nats-ca-file", "", "authorities (PEM) of the external NATS server's certificate; empty is the system's")
+	fs.StringVar(&o.UserSeedFile, "nats-user-seed-file", "", "seed of the key (SU…) to connect to the external NATS server with; empty uses the user of --nats-url")
+	fs.StringVar(&o.IssuerSeedFile, "nats-issuer-seed-file", "", "seed of the key (SA…) that signs who may listen on the external NATS server, its auth_callout's issuer; empty leaves that to the server")
+	fs.StringVar(&o.Account, "nats-account", "$G", "account of the external NATS server that this server and the listeners are in")
 }
 
 func (o *AdmissionOptions) addFlags(fs *pflag.FlagSet) {

@@ -88,6 +88,8 @@ type KubeletOptions struct {
 type BusOptions struct {
 	ListenAddress string
 	URL           string
+	// Of an external NATS server.
+	CAFile, UserSeedFile, IssuerSeedFile, Account string
 }
 
 // AdmissionOptions switch admission plugins on and off.

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"crypto/subtle"
 	"log/slog"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/proto/bus"
@@ -29,65 +27,74 @@ type Tokens interface {
 // resource in some only.
 type Namespaces func(ctx context.Context) ([]string, error)
 
+// Access says who may listen.
+type Access struct {
+	Tokens Tokens
+	// Authorizer says who may watch a resource, and so listen to it.
+	Authorizer authz.Authorizer
+	// Changed is closed at the next change of anyone's rights.
+	Changed    func() <-chan struct{}
+	Namespaces Namespaces
+	Topics     []Topic
+	Log        *slog.Logger
+}
+
+const (
+	checkTimeout = 5 * time.Second
+	// recheckEvery is how long a token may be good for after its account has gone.
+	recheckEvery = 10 * time.Second
+	// recheckPause gathers changes of rights that come together.
+	recheckPause = 200 * time.Millisecond
+)
+
 // gate lets listeners in: who has a token for the bus may subscribe to what its
 // user may watch, and publish nothing.
 type gate struct {
-	tokens     Tokens
-	authorizer authz.Authorizer
-	namespaces Namespaces
-	topics     []Topic
-	log        *slog.Logger
-	internal   string // the publisher's own secret
+	Access
 
 	mu        sync.Mutex
-	listeners map[uint64]listener // by connection
+	listeners map[connection]listener
 
 	refused, revoked atomic.Int64
+}
+
+// connection is a listener's to a NATS server.
+type connection struct {
+	server string // id of an external server, empty for the embedded one
+	id     uint64
 }
 
 type listener struct {
 	token   string
 	granted []string // the subjects it was let in for
+	until   time.Time
 }
 
-const checkTimeout = 5 * time.Second
+func newGate(access Access) *gate {
+	return &gate{Access: access, listeners: map[connection]listener{}}
+}
 
-// Check implements server.Authentication.
-func (g *gate) Check(c server.ClientAuthentication) bool {
-	token := c.GetOpts().Token
-	if token == "" {
-		token = c.GetOpts().Password // of clients that know users and passwords only
-	}
-	if subtle.ConstantTimeCompare([]byte(token), []byte(g.internal)) == 1 {
-		c.RegisterUser(&server.User{Username: "publisher", Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Allow: []string{"sampan.>"}},
-			Subscribe: &server.SubjectPermission{Deny: []string{">"}},
-		}})
-		return true
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+// admit says which subjects whoever shows a token at remote may subscribe to, if
+// any, and as whom.
+func (g *gate) admit(ctx context.Context, token, remote string) (user tokens.Verified, granted []string) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	verified, err := g.verify(ctx, token)
-	var granted []string
 	if err == nil {
 		granted = g.allowed(ctx, verified.User)
 	}
 	if len(granted) == 0 {
 		g.refused.Add(1)
-		g.log.Info("Bus refuses a connection", "remote", c.RemoteAddress(), "user", nameOf(verified.User), "err", err)
-		return false
+		g.Log.Info("Bus refuses a connection", "remote", remote, "user", nameOf(verified.User), "err", err)
 	}
-	c.RegisterUser(&server.User{
-		Username: verified.User.Name, ConnectionDeadline: verified.Expires,
-		Permissions: &server.Permissions{
-			Publish:   &server.SubjectPermission{Deny: []string{">"}},
-			Subscribe: &server.SubjectPermission{Allow: granted},
-		},
-	})
+	return verified, granted
+}
+
+// remember has a connection checked again whenever rights change, until then.
+func (g *gate) remember(c connection, l listener) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.listeners[c.GetID()] = listener{token, granted}
-	return true
+	g.listeners[c] = l
 }
 
 func nameOf(user *authn.User) string {
@@ -98,13 +105,13 @@ func nameOf(user *authn.User) string {
 }
 
 func (g *gate) verify(ctx context.Context, token string) (tokens.Verified, error) {
-	return g.tokens.Verify(ctx, token, []string{bus.TokenAudience})
+	return g.Tokens.Verify(ctx, token, []string{bus.TokenAudience})
 }
 
 // allowed are the subjects that a user may subscribe to.
 func (g *gate) allowed(ctx context.Context, user *authn.User) []string {
 	var out []string
-	for _, topic := range g.topics {
+	for _, topic := range g.Topics {
 		if g.mayWatch(ctx, user, topic.Resource, "") {
 			// The heartbeats of namespaces, too: who may watch all may listen to one.
 			beats := bus.HeartbeatSubject(topic.Resource, "")
@@ -117,9 +124,9 @@ func (g *gate) allowed(ctx context.Context, user *authn.User) []string {
 		if !topic.Namespaced {
 			continue
 		}
-		namespaces, err := g.namespaces(ctx)
+		namespaces, err := g.Namespaces(ctx)
 		if err != nil {
-			g.log.Warn("Namespaces are not listed", "err", err)
+			g.Log.Warn("Namespaces are not listed", "err", err)
 			continue
 		}
 		slices.Sort(namespaces)
@@ -133,16 +140,39 @@ func (g *gate) allowed(ctx context.Context, user *authn.User) []string {
 }
 
 func (g *gate) mayWatch(ctx context.Context, user *authn.User, resource schema.GroupResource, namespace string) bool {
-	decision, _, err := g.authorizer.Authorize(ctx, authz.Attributes{
+	decision, _, err := g.Authorizer.Authorize(ctx, authz.Attributes{
 		User: user, ResourceRequest: true, Verb: "watch", APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, Namespace: namespace,
 	})
 	return err == nil && decision == authz.Allow
 }
 
-// connections are an embedded server's.
+// connections are a server's.
 type connections interface {
-	exists(id uint64) bool
-	disconnect(id uint64) error
+	exists(connection) bool
+	disconnect(connection) error
+}
+
+// watch checks the listeners' rights when any have changed, and now and then,
+// until ctx ends.
+func (g *gate) watch(ctx context.Context, open connections) {
+	for {
+		var changed <-chan struct{}
+		if g.Changed != nil {
+			changed = g.Changed()
+		}
+		g.recheck(ctx, open)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(recheckEvery):
+		case <-changed:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(recheckPause):
+			}
+		}
+	}
 }
 
 // recheck closes the connections of listeners whose token or rights have gone or
@@ -153,7 +183,7 @@ func (g *gate) recheck(ctx context.Context, open connections) {
 	g.mu.Unlock()
 	granted := map[string][]string{} // by user: most listeners are of a few
 	for id, l := range listeners {
-		if !open.exists(id) {
+		if !open.exists(id) || time.Now().After(l.until) {
 			g.forget(id)
 			continue
 		}
@@ -170,12 +200,12 @@ func (g *gate) recheck(ctx context.Context, open connections) {
 		g.forget(id)
 		if open.disconnect(id) == nil {
 			g.revoked.Add(1)
-			g.log.Info("Bus closes a connection whose token or rights have changed", "connection", id, "user", nameOf(verified.User), "err", err)
+			g.Log.Info("Bus closes a connection whose token or rights have changed", "connection", id.id, "user", nameOf(verified.User), "err", err)
 		}
 	}
 }
 
-func (g *gate) forget(id uint64) {
+func (g *gate) forget(id connection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.listeners, id)

@@ -164,8 +164,12 @@ func (f *fixture) start() {
 func (f *fixture) log() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func (f *fixture) config() bus.Config {
-	return bus.Config{
-		Address: "127.0.0.1:0", Tokens: f.rights, Authorizer: f.rights, Changed: f.rights.Changed, Topics: topics(), Log: f.log(),
+	return bus.Config{Address: "127.0.0.1:0", Access: f.access()}
+}
+
+func (f *fixture) access() bus.Access {
+	return bus.Access{
+		Tokens: f.rights, Authorizer: f.rights, Changed: f.rights.Changed, Topics: topics(), Log: f.log(),
 		Namespaces: func(context.Context) ([]string, error) { return []string{"b", "a"}, nil },
 	}
 }

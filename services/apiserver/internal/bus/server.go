@@ -5,11 +5,10 @@ package bus
 import (
 	"context"
 	"crypto/rand"
+	"crypto/subtle"
 	"crypto/tls"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strconv"
 	"time"
@@ -17,29 +16,17 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
 	"github.com/sampan-io/sampan/services/internal/component"
 )
 
 // Config of the embedded bus.
 type Config struct {
+	Access
 	Address string      // host:port; port 0 is a free one
 	TLS     *tls.Config // nil only on loopback
-	Tokens  Tokens
-	// Authorizer says who may watch a resource, and so listen to it.
-	Authorizer authz.Authorizer
-	// Changed is closed at the next change of anyone's rights.
-	Changed    func() <-chan struct{}
-	Namespaces Namespaces
-	Topics     []Topic
-	Log        *slog.Logger
 }
 
 const (
-	// recheckEvery is how long a token may be good for after its account has gone.
-	recheckEvery = 10 * time.Second
-	// recheckPause gathers changes of rights that come together.
-	recheckPause = 200 * time.Millisecond
 	startTimeout = 10 * time.Second
 	republishMin = time.Second
 )
@@ -47,10 +34,9 @@ const (
 // Server is an embedded NATS server without monitoring, JetStream, routes,
 // gateways, leaf nodes, WebSocket and MQTT.
 type Server struct {
-	nats    *server.Server
-	gate    *gate
-	changed func() <-chan struct{}
-	log     *slog.Logger
+	nats   *server.Server
+	gate   *gate
+	secret string // the publisher's own
 }
 
 // NewServer makes a server that listens. A taken address is an error that
@@ -74,11 +60,8 @@ func NewServer(c Config) (*Server, error) {
 	if _, err := rand.Read(secret); err != nil {
 		return nil, fmt.Errorf("drawing a secret: %w", err)
 	}
-	g := &gate{
-		tokens: c.Tokens, authorizer: c.Authorizer, namespaces: c.Namespaces, topics: c.Topics, log: c.Log,
-		internal: hex.EncodeToString(secret), listeners: map[uint64]listener{},
-	}
-	options.CustomClientAuthentication = g
+	s := &Server{gate: newGate(c.Access), secret: hex.EncodeToString(secret)}
+	options.CustomClientAuthentication = s
 	n, err := server.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("making the bus: %w", err)
@@ -98,7 +81,8 @@ func NewServer(c Config) (*Server, error) {
 		n.WaitForShutdown()
 		return nil, fmt.Errorf("starting the bus on %s: it does not listen after %v", c.Address, startTimeout)
 	}
-	return &Server{nats: n, gate: g, changed: c.Changed, log: c.Log}, nil
+	s.nats = n
+	return s, nil
 }
 
 func (c *Config) options() (*server.Options, error) {
@@ -137,7 +121,7 @@ func (s *Server) Address() string { return s.nats.Addr().String() }
 func (s *Server) Run(ctx context.Context, publisher *Publisher) error {
 	defer s.nats.WaitForShutdown()
 	defer s.nats.Shutdown()
-	conn, err := nats.Connect("", nats.InProcessServer(s.nats), nats.Token(s.gate.internal), nats.MaxReconnects(-1), nats.Name("publisher"))
+	conn, err := nats.Connect("", nats.InProcessServer(s.nats), nats.Token(s.secret), nats.MaxReconnects(-1), nats.Name("publisher"))
 	if err != nil {
 		return fmt.Errorf("connecting the publisher: %w", err)
 	}
@@ -147,7 +131,7 @@ func (s *Server) Run(ctx context.Context, publisher *Publisher) error {
 		defer close(done)
 		keepPublishing(ctx, publisher, conn, s.interest)
 	}()
-	s.watchRights(ctx)
+	s.gate.watch(ctx, s)
 	<-done
 	return nil
 }
@@ -171,52 +155,34 @@ func keepPublishing(ctx context.Context, publisher *Publisher, conn *nats.Conn, 
 	}
 }
 
-// watchRights checks the listeners' rights when any have changed, and now and
-// then, until ctx ends.
-func (s *Server) watchRights(ctx context.Context) {
-	for {
-		var changed <-chan struct{}
-		if s.changed != nil {
-			changed = s.changed()
-		}
-		s.gate.recheck(ctx, s)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(recheckEvery):
-		case <-changed:
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(recheckPause):
-			}
-		}
+// Check implements server.Authentication.
+func (s *Server) Check(c server.ClientAuthentication) bool {
+	token := c.GetOpts().Token
+	if token == "" {
+		token = c.GetOpts().Password // of clients that know users and passwords only
 	}
+	if subtle.ConstantTimeCompare([]byte(token), []byte(s.secret)) == 1 {
+		c.RegisterUser(&server.User{Username: "publisher", Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: []string{"sampan.>"}},
+			Subscribe: &server.SubjectPermission{Deny: []string{">"}},
+		}})
+		return true
+	}
+	verified, granted := s.gate.admit(context.Background(), token, c.RemoteAddress().String())
+	if len(granted) == 0 {
+		return false
+	}
+	c.RegisterUser(&server.User{
+		Username: verified.User.Name, ConnectionDeadline: verified.Expires,
+		Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Deny: []string{">"}},
+			Subscribe: &server.SubjectPermission{Allow: granted},
+		},
+	})
+	s.gate.remember(connection{id: c.GetID()}, listener{token, granted, verified.Expires})
+	return true
 }
 
-func (s *Server) exists(id uint64) bool { return s.nats.GetClient(id) != nil }
+func (s *Server) exists(c connection) bool { return s.nats.GetClient(c.id) != nil }
 
-func (s *Server) disconnect(id uint64) error { return s.nats.DisconnectClientByID(id) }
-
-// RunExternal publishes to an external NATS server until ctx ends. Who may
-// listen there is that server's to say.
-func RunExternal(ctx context.Context, url string, publisher *Publisher) error {
-	log := publisher.log
-	conn, err := nats.Connect(url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second), nats.IgnoreAuthErrorAbort(),
-		nats.Name("sampan-publisher"),
-		nats.ConnectHandler(func(*nats.Conn) { log.Info("Publishing to an external bus") }),
-		nats.ReconnectHandler(func(*nats.Conn) { log.Info("Publishing to an external bus again") }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("External bus disconnected", "err", err) }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.Warn("External bus reports an error", "err", err)
-		}))
-	if err != nil {
-		return fmt.Errorf("connecting to the external bus: %w", err)
-	}
-	defer conn.Close()
-	keepPublishing(ctx, publisher, conn, nil)
-	if err := conn.FlushTimeout(time.Second); err != nil && !errors.Is(err, nats.ErrTimeout) {
-		log.Info("The last messages may not have been published", "err", err)
-	}
-	return nil
-}
+func (s *Server) disconnect(c connection) error { return s.nats.DisconnectClientByID(c.id) }
