@@ -1,0 +1,3 @@
+module github.com/sampan-io/sampan/deploy/probe
+
+go 1.27.0
