@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,7 +20,6 @@ import (
 type endpoint struct {
 	host      string // empty for the registry itself
 	insecure  bool   // plain HTTP
-	pathed    string // what replaces /v2 in front of the repository, if anything
 	transport http.RoundTripper
 }
 
@@ -40,7 +40,7 @@ func (e endpoint) reference(ref name.Reference) (name.Reference, error) {
 	if _, ok := ref.(name.Digest); ok {
 		separator = "@"
 	}
-	return name.ParseReference(host+"/"+e.pathed+ref.Context().RepositoryStr()+separator+ref.Identifier(), options...)
+	return name.ParseReference(host+"/"+ref.Context().RepositoryStr()+separator+ref.Identifier(), options...)
 }
 
 // endpoints are those of a registry, in the order to try.
@@ -120,19 +120,41 @@ func (h hostConfig) endpoint(dir string) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, err
 	}
-	path := strings.Trim(parsed.Path, "/")
-	path = strings.Trim(strings.TrimPrefix(path, "v2"), "/")
-	if path != "" {
-		path += "/"
+	base := strings.TrimRight(parsed.Path, "/")
+	if !h.overridePath && !strings.HasSuffix(base, apiRoot) {
+		base += apiRoot
 	}
-	return endpoint{host: parsed.Host, insecure: parsed.Scheme == "http", pathed: path, transport: transport}, nil
+	if base != apiRoot {
+		transport = withBase{next: transport, host: parsed.Host, base: base}
+	}
+	return endpoint{host: parsed.Host, insecure: parsed.Scheme == "http", transport: transport}, nil
+}
+
+// apiRoot is where a registry's API is, unless hosts.toml says otherwise.
+const apiRoot = "/v2"
+
+// withBase sends requests for the API of one host to where it is there.
+type withBase struct {
+	next       http.RoundTripper
+	host, base string
+}
+
+func (t withBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	if rest, ok := strings.CutPrefix(req.URL.Path, apiRoot+"/"); ok && req.URL.Host == t.host {
+		req = req.Clone(req.Context())
+		req.URL.Path, req.URL.RawPath = t.base+"/"+rest, ""
+	}
+	return t.next.RoundTrip(req)
 }
 
 func (h hostConfig) transport(dir string) (http.RoundTripper, error) {
-	if len(h.ca) == 0 && len(h.client) == 0 && !h.skipVerify && len(h.header) == 0 {
+	if len(h.ca) == 0 && len(h.client) == 0 && !h.skipVerify && len(h.header) == 0 && h.dialTimeout == 0 {
 		return remote.DefaultTransport, nil
 	}
 	transport := remote.DefaultTransport.(*http.Transport).Clone()
+	if h.dialTimeout > 0 {
+		transport.DialContext = (&net.Dialer{Timeout: h.dialTimeout}).DialContext
+	}
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: h.skipVerify, MinVersion: tls.VersionTLS12}
 	if len(h.ca) > 0 {
 		pool, err := x509.SystemCertPool()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/BurntSushi/toml"
 )
@@ -28,6 +29,8 @@ type hostConfig struct {
 	ca           []string
 	client       [][2]string // certificate and key
 	skipVerify   bool
+	overridePath bool // the URL's path is where the API is, without /v2
+	dialTimeout  time.Duration
 	header       http.Header
 }
 
@@ -76,8 +79,13 @@ func parseHosts(text string) (*hostsFile, error) {
 }
 
 func (t hostTable) config(url string) (hostConfig, error) {
-	config := hostConfig{url: url, capabilities: t.Capabilities, skipVerify: t.SkipVerify}
+	config := hostConfig{url: url, capabilities: t.Capabilities, skipVerify: t.SkipVerify, overridePath: t.OverridePath}
 	var err error
+	if t.DialTimeout != "" {
+		if config.dialTimeout, err = time.ParseDuration(t.DialTimeout); err != nil {
+			return config, fmt.Errorf("dial_timeout: %w", err)
+		}
+	}
 	if config.ca, err = stringList(t.CA); err != nil {
 		return config, fmt.Errorf("ca: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -229,6 +232,101 @@ func TestPullTriesMirrorsInOrder(t *testing.T) {
 	if got.RepoTags[0] != "registry.test/library/app:v1" {
 		t.Errorf("tags %v name the mirror", got.RepoTags)
 	}
+}
+
+func TestPullKeepsToTheHostsFile(t *testing.T) {
+	var paths []string
+	var mu sync.Mutex
+	plain := newRegistry(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		paths = append(paths, r.URL.Path)
+		if rest, ok := strings.CutPrefix(r.URL.Path, "/mirror/v2"); ok {
+			r.URL.Path = "/v2" + rest
+		} else if rest, ok := strings.CutPrefix(r.URL.Path, "/bare"); ok {
+			r.URL.Path = "/v2" + rest
+		}
+		return false
+	})
+	img := newImage(t, "pathed")
+	push(t, plain+"/library/app:v1", img)
+	secure := httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer secure.Close()
+	target, err := name.ParseReference(strings.TrimPrefix(secure.URL, "https://") + "/library/app:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(target, img, remote.WithTransport(secure.Client().Transport)); err != nil {
+		t.Fatal(err)
+	}
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	nowhere := "server = \"http://127.0.0.1:1\"\n"
+	for _, test := range []struct{ name, config, pulls, path string }{
+		{"path before the API", nowhere + "[host.\"http://" + plain + "/mirror\"]\n", "yes", "/mirror/v2/library/app/manifests/v1"},
+		{"path instead of the API", nowhere + "[host.\"http://" + plain + "/bare\"]\noverride_path = true\n", "yes", "/bare/library/app/manifests/v1"},
+		{"mirror that only pushes", nowhere + "[host.\"http://" + plain + "\"]\ncapabilities = [\"push\"]\n", "no", ""},
+		{"certificate of nobody", "server = \"" + secure.URL + "\"\n", "no", ""},
+		{"certificate not looked at", "server = \"" + secure.URL + "\"\nskip_verify = true\n", "yes", ""},
+		{"certificate by its authority", "server = \"" + secure.URL + "\"\nca = \"ca.crt\"\ndial_timeout = \"2s\"\n", "yes", ""},
+		{"setting that is not known", "server = \"http://" + plain + "\"\nsurprise = true\n", "no", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			hosts := t.TempDir()
+			dir := filepath.Join(hosts, "registry.test:5000")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for file, data := range map[string][]byte{"hosts.toml": []byte(test.config), "ca.crt": authority} {
+				if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store := newStore(t, func(c *images.Config) { c.HostsDir = hosts })
+			_, err := store.Pull(t.Context(), "registry.test:5000/library/app:v1", images.Credentials{})
+			if (err == nil) != (test.pulls == "yes") {
+				t.Errorf("error %v", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if test.path != "" && !slices.Contains(paths, test.path) {
+				t.Errorf("asked for %q", paths)
+			}
+		})
+	}
+}
+
+func TestStalledPullsEndAndProgressIsTold(t *testing.T) {
+	img := newImage(t, "one", "two")
+	reached := make(chan struct{})
+	host := newRegistry(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") && !strings.Contains(r.URL.Path, idOf(t, img)) {
+			select {
+			case reached <- struct{}{}:
+			case <-r.Context().Done():
+			}
+			<-r.Context().Done()
+			return true
+		}
+		return false
+	})
+	push(t, host+"/hung:v1", img)
+	store := newStore(t, func(c *images.Config) { c.StallTimeout = 300 * time.Millisecond })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := store.Pull(context.Background(), host+"/hung:v1", images.Credentials{})
+		ended <- err
+	}()
+	<-reached
+	if progress, ok := store.Progress(host + "/hung:v1"); !ok || progress.Total == 0 || progress.Done != 0 {
+		t.Errorf("progress %v, %v", progress, ok)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "no data has come for 300ms") {
+		t.Errorf("error %v", err)
+	}
+	if _, ok := store.Progress(host + "/hung:v1"); ok {
+		t.Error("a pull that has ended has progress")
+	}
+	assertNoDebris(t, store)
 }
 
 func TestPullRefusesContentWithAnotherDigest(t *testing.T) {

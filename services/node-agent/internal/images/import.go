@@ -146,7 +146,7 @@ func (s *Store) importDocker(ctx context.Context, path string) ([]*Image, error)
 		if err != nil {
 			return nil, err
 		}
-		image, err := s.ingest(ctx, source, tags, nil)
+		image, err := s.ingest(ctx, source, tags, nil, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +200,7 @@ func (s *Store) importLayout(ctx context.Context, dir string) ([]*Image, error) 
 			return nil, err
 		}
 		tags, digests := layoutNames(descriptor)
-		image, err := s.ingest(ctx, source, tags, digests)
+		image, err := s.ingest(ctx, source, tags, digests, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -25,7 +25,7 @@ const maxDocument = 4 << 20
 
 // ingest takes an image into the store: layers in parallel, the record last. Digests
 // of all that is read are verified.
-func (s *Store) ingest(ctx context.Context, source v1.Image, tags, digests []string) (*Image, error) {
+func (s *Store) ingest(ctx context.Context, source v1.Image, tags, digests []string, m *meter) (*Image, error) {
 	image, err := describe(source)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,8 @@ func (s *Store) ingest(ctx context.Context, source v1.Image, tags, digests []str
 	release := s.hold(append([]string{image.ID, image.Manifest}, image.Layers...))
 	defer release()
 
-	if err := s.ingestLayers(ctx, source, image.Layers); err != nil {
+	m.expect(image.Size)
+	if err := s.ingestLayers(ctx, source, image.Layers, m); err != nil {
 		return nil, err
 	}
 	if err := s.ingestDocuments(source, image); err != nil {
@@ -84,7 +85,7 @@ func describe(source v1.Image) (*Image, error) {
 	return image, nil
 }
 
-func (s *Store) ingestLayers(ctx context.Context, source v1.Image, diffIDs []string) error {
+func (s *Store) ingestLayers(ctx context.Context, source v1.Image, diffIDs []string, m *meter) error {
 	sources, err := source.Layers()
 	if err != nil {
 		return fmt.Errorf("reading the layers: %w", err)
@@ -93,7 +94,7 @@ func (s *Store) ingestLayers(ctx context.Context, source v1.Image, diffIDs []str
 	group.SetLimit(s.cfg.ParallelLayers)
 	for i, diffID := range diffIDs {
 		group.Go(func() error {
-			if err := s.ingestLayer(ctx, sources[i], diffID); err != nil {
+			if err := s.ingestLayer(ctx, sources[i], diffID, m); err != nil {
 				return fmt.Errorf("layer %s: %w", diffID, err)
 			}
 			return nil
@@ -105,23 +106,23 @@ func (s *Store) ingestLayers(ctx context.Context, source v1.Image, diffIDs []str
 // ingestLayer unpacks a layer unless it is there. Pulls that need the same layer at
 // the same time share the work; when the one that does it is cancelled, another
 // takes over.
-func (s *Store) ingestLayer(ctx context.Context, layer v1.Layer, diffID string) error {
+func (s *Store) ingestLayer(ctx context.Context, layer v1.Layer, diffID string, m *meter) error {
 	for {
 		if _, err := os.Stat(s.layerDir(diffID)); err == nil {
-			return nil
+			return m.skip(layer)
 		}
 		mine := false
 		_, err, _ := s.unpacks.Do(diffID, func() (any, error) {
 			mine = true
-			return nil, s.unpack(ctx, layer, diffID)
+			return nil, s.unpack(ctx, layer, diffID, m)
 		})
-		if err == nil || mine || ctx.Err() != nil {
+		if mine || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-func (s *Store) unpack(ctx context.Context, layer v1.Layer, diffID string) error {
+func (s *Store) unpack(ctx context.Context, layer v1.Layer, diffID string, m *meter) error {
 	dir, err := os.MkdirTemp(s.ingestRoot(), "layer-")
 	if err != nil {
 		return err
@@ -135,7 +136,12 @@ func (s *Store) unpack(ctx context.Context, layer v1.Layer, diffID string) error
 		return err
 	}
 	defer blob.Close()
-	if err := unpackVerified(ctx, blob, dir, diffID); err != nil {
+	// A blob that hangs is let go of when the pull is ended.
+	stop := context.AfterFunc(ctx, func() { blob.Close() })
+	defer stop()
+	counted := &metered{Reader: blob, meter: m}
+	if err := unpackVerified(ctx, counted, dir, diffID); err != nil {
+		counted.undo()
 		return err
 	}
 	if err := os.Rename(dir, s.layerDir(diffID)); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, unix.ENOTEMPTY) {

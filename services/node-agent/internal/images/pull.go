@@ -74,9 +74,15 @@ func (s *Store) Pull(ctx context.Context, ref string, credentials Credentials) (
 	if err != nil {
 		return nil, fmt.Errorf("pulling %s: %w", ref, err)
 	}
+	return s.measured(ctx, familiar(parsed.Name()), func(ctx context.Context, m *meter) (*Image, error) {
+		return s.pullAny(ctx, parsed, endpoints, credentials, m)
+	})
+}
+
+func (s *Store) pullAny(ctx context.Context, parsed name.Reference, endpoints []endpoint, credentials Credentials, m *meter) (*Image, error) {
 	var errs []error
 	for _, endpoint := range endpoints {
-		image, err := s.pullFrom(ctx, parsed, endpoint, credentials)
+		image, err := s.pullFrom(ctx, parsed, endpoint, credentials, m)
 		if err == nil {
 			s.cfg.Log.InfoContext(ctx, "Pulled an image", "image", familiar(parsed.Name()), "id", image.ID, "bytes", image.Size)
 			return image, nil
@@ -86,10 +92,10 @@ func (s *Store) Pull(ctx context.Context, ref string, credentials Credentials) (
 			break
 		}
 	}
-	return nil, fmt.Errorf("pulling %s: %w", ref, errors.Join(errs...))
+	return nil, fmt.Errorf("pulling %s: %w", familiar(parsed.Name()), errors.Join(errs...))
 }
 
-func (s *Store) pullFrom(ctx context.Context, ref name.Reference, at endpoint, credentials Credentials) (*Image, error) {
+func (s *Store) pullFrom(ctx context.Context, ref name.Reference, at endpoint, credentials Credentials, m *meter) (*Image, error) {
 	target, err := at.reference(ref)
 	if err != nil {
 		return nil, err
@@ -111,7 +117,7 @@ func (s *Store) pullFrom(ctx context.Context, ref name.Reference, at endpoint, c
 	if tag, ok := ref.(name.Tag); ok {
 		tags = []string{familiar(tag.Name())}
 	}
-	return s.ingest(ctx, image, tags, digests)
+	return s.ingest(ctx, image, tags, digests, m)
 }
 
 func (s *Store) chooseImage(descriptor *remote.Descriptor) (v1.Image, error) {

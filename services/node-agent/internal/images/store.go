@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/singleflight"
@@ -62,7 +63,9 @@ type Config struct {
 	Pinned []string
 	// ParallelLayers bounds how many layers of one pull are fetched at a time; 0 means 3.
 	ParallelLayers int
-	Log            *slog.Logger
+	// StallTimeout ends a pull that gets no data for so long; 0 means 5 minutes.
+	StallTimeout time.Duration
+	Log          *slog.Logger
 }
 
 // Store is the image store of one node. Its methods are safe for concurrent use.
@@ -76,12 +79,17 @@ type Store struct {
 	byID map[string]*Image
 	// busy counts pulls that use a layer which no record names yet.
 	busy map[string]int
+	// pulls that run, by the image's full name.
+	pulls map[string][]*meter
 }
 
 // Open reads the store, and clears what pulls that were cut off have left.
 func Open(cfg Config) (*Store, error) {
 	if cfg.ParallelLayers <= 0 {
 		cfg.ParallelLayers = 3
+	}
+	if cfg.StallTimeout <= 0 {
+		cfg.StallTimeout = 5 * time.Minute
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -91,6 +99,7 @@ func Open(cfg Config) (*Store, error) {
 		platform: v1.Platform{OS: "linux", Architecture: runtime.GOARCH},
 		byID:     map[string]*Image{},
 		busy:     map[string]int{},
+		pulls:    map[string][]*meter{},
 	}
 	for _, dir := range []string{s.blobDir(), s.layerRoot(), s.ImportDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
