@@ -3,6 +3,7 @@ package customresource_test
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,7 +85,7 @@ func mustDefine(t testing.TB, server *testserver.Server, d *apiextensionsv1.Cust
 
 func resource(t testing.TB, server *testserver.Server, d *apiextensionsv1.CustomResourceDefinition, version string) dynamic.NamespaceableResourceInterface {
 	t.Helper()
-	return server.Dynamic(t).Resource(schema.GroupVersionResource{Group: d.Spec.Group, Version: version, Resource: d.Spec.Names.Plural})
+	return server.Dynamic(t).Resource(gvr(d, version))
 }
 
 func awaitCondition(t testing.TB, server *testserver.Server, name string, kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus) *apiextensionsv1.CustomResourceDefinitionCondition {
@@ -131,4 +132,38 @@ func object(version, kind, name string, spec map[string]any) *unstructured.Unstr
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec,
 	}}
+}
+
+func gvr(d *apiextensionsv1.CustomResourceDefinition, version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: d.Spec.Group, Version: version, Resource: d.Spec.Names.Plural}
+}
+
+func jsonOf(t testing.TB, value any) string {
+	t.Helper()
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// recorder keeps the warnings that a client gets.
+type recorder struct {
+	mu   sync.Mutex
+	list []string
+}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (r *recorder) HandleWarningHeader(_ int, _ string, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, text)
+}
+
+func (r *recorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.list
+	r.list = nil
+	return list
 }
