@@ -43,6 +43,10 @@ var _ registry.State = (*Engine)(nil)
 func New(config Config) *Engine {
 	e := &Engine{admission: config.Admission, converter: newLazyTypes(builtInTypes)}
 	all := newStores()
+	versions := map[string][]*registry.Resource{}
+	for _, resource := range config.Resources {
+		versions[resource.KeyPrefix] = append(versions[resource.KeyPrefix], resource)
+	}
 	for _, resource := range config.Resources {
 		if resource.KeyPrefix == "" {
 			continue
@@ -54,7 +58,7 @@ func New(config Config) *Engine {
 		if all.versions[resource.GroupVersionResource] != nil {
 			panic(fmt.Sprintf("rest: resource %s is listed twice", resource.GroupVersionResource))
 		}
-		all.add(newStore(resource, cache, config.Admission, e.converter))
+		all.add(newStore(resource, versions[resource.KeyPrefix], cache, config.Admission, e.converter))
 	}
 	e.stores.Store(all)
 	return e

@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -56,7 +57,9 @@ type managers struct {
 	scale         *managedfields.FieldManager // of the scale subresource's own kind
 }
 
-func newManagers(resource *registry.Resource, converter *lazyTypes) *managers {
+// newManagers makes the field managers of a resource. Versions are all resources
+// that show the same stored objects, itself included.
+func newManagers(resource *registry.Resource, versions []*registry.Resource, converter *lazyTypes) *managers {
 	if resource.Untyped != nil {
 		return newUntypedManagers(resource)
 	}
@@ -65,12 +68,12 @@ func newManagers(resource *registry.Resource, converter *lazyTypes) *managers {
 	}
 	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
 	kind := resource.GroupVersion().WithKind(resource.Kind)
-	main := &kindConverter{kind: kind, create: resource.New, strategy: resource.Strategy}
+	main := &kindConverter{kind: kind, create: resource.New, strategy: resource.Strategy, versions: versions}
 	m.bySubresource[""] = newManager(converter, main, "", resource.Strategy)
 	for _, sub := range resource.Subresources {
 		switch {
 		case sub.Update != nil:
-			view := &kindConverter{kind: kind, create: resource.New, strategy: sub.Update}
+			view := &kindConverter{kind: kind, create: resource.New, strategy: sub.Update, versions: versions}
 			m.bySubresource[sub.Name] = newManager(converter, view, sub.Name, sub.Update)
 		case sub.Scale != nil:
 			m.scale = newScaleManager(sub.Name)
@@ -123,13 +126,13 @@ func (m *managers) apply(subresource string, current runtime.Object, patch *unst
 	return m.bySubresource[subresource].Apply(current, patch, manager, force)
 }
 
-// kindConverter is what a field manager needs to know of one kind, which has one
-// version. Entries of other versions are dropped, as those of versions that are
-// no longer served.
+// kindConverter is what a field manager needs to know of one kind and its other
+// versions. Entries of versions that are not served are dropped.
 type kindConverter struct {
 	kind     schema.GroupVersionKind
 	create   func() runtime.Object
 	strategy *registry.Strategy
+	versions []*registry.Resource // none for a kind that has one
 }
 
 // New implements runtime.ObjectCreater.
@@ -144,18 +147,70 @@ func (c *kindConverter) Default(obj runtime.Object) { defaultObject(c.strategy, 
 
 // ConvertToVersion implements runtime.ObjectConvertor.
 func (c *kindConverter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
-	if got, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{c.kind}); !ok || got != c.kind {
+	have := in.GetObjectKind().GroupVersionKind()
+	if have.Empty() {
+		have = c.kind
+	}
+	known := []schema.GroupVersionKind{c.kind}
+	for _, version := range c.versions {
+		known = append(known, version.GroupVersion().WithKind(version.Kind))
+	}
+	wanted, ok := target.KindForGroupVersionKinds(known)
+	if !ok || !slices.Contains(known, wanted) {
 		return nil, runtime.NewNotRegisteredErrForTarget("sampan", nil, target)
 	}
 	if u, ok := in.(*unstructured.Unstructured); ok {
-		obj := c.create()
+		obj := c.newOf(have)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", c.kind.Kind, err)
 		}
 		in = obj
 	}
-	in.GetObjectKind().SetGroupVersionKind(c.kind)
+	if wanted != have {
+		converted, err := c.convert(in, have, wanted)
+		if err != nil {
+			return nil, err
+		}
+		in = converted
+	}
+	in.GetObjectKind().SetGroupVersionKind(wanted)
 	return in, nil
+}
+
+// version is the resource of a kind, nil when it has no other versions.
+func (c *kindConverter) version(kind schema.GroupVersionKind) *registry.Resource {
+	for _, version := range c.versions {
+		if version.GroupVersion().WithKind(version.Kind) == kind {
+			return version
+		}
+	}
+	return nil
+}
+
+func (c *kindConverter) newOf(kind schema.GroupVersionKind) runtime.Object {
+	if version := c.version(kind); version != nil {
+		return version.New()
+	}
+	return c.create()
+}
+
+// convert goes by way of the stored version. The object is taken over.
+func (c *kindConverter) convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
+	source, destination := c.version(from), c.version(to)
+	if source == nil || destination == nil {
+		return nil, runtime.NewNotRegisteredErrForKind("sampan", from)
+	}
+	for _, step := range []func(runtime.Object) (runtime.Object, error){source.ToStored, destination.FromStored} {
+		if step == nil {
+			continue
+		}
+		converted, err := step(obj)
+		if err != nil {
+			return nil, fmt.Errorf("converting %s: %w", from, err)
+		}
+		obj = converted
+	}
+	return obj, nil
 }
 
 // Convert implements runtime.ObjectConvertor; field managers do not call it.

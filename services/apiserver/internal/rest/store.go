@@ -57,13 +57,13 @@ func (r Result) Decode() (runtime.Object, error) {
 	return r.Object, nil
 }
 
-func newStore(resource *registry.Resource, cache watch.Store, admission registry.Admission, converter *lazyTypes) *Store {
+func newStore(resource *registry.Resource, versions []*registry.Resource, cache watch.Store, admission registry.Admission, converter *lazyTypes) *Store {
 	gvk := resource.GroupVersion().WithKind(resource.Kind)
 	s := &Store{
 		resource: resource, gvk: gvk, group: resource.GroupResource(), cache: cache,
 		codec: newCodec(resource), admission: admission,
 	}
-	s.managers = newManagers(resource, converter)
+	s.managers = newManagers(resource, versions, converter)
 	return s
 }
 

@@ -56,8 +56,9 @@ func behaviour() registry.Behaviour[*hpa] {
 		Default:          defaultSpec,
 		PrepareForCreate: func(_ context.Context, obj *hpa) { obj.Status = autoscalingv2.HorizontalPodAutoscalerStatus{} },
 		PrepareForUpdate: func(_ context.Context, obj, old *hpa) { obj.Status = old.Status },
-		Validate:         func(_ context.Context, obj *hpa) field.ErrorList { return validate(&obj.Spec) },
-		ValidateUpdate:   func(_ context.Context, obj, _ *hpa) field.ErrorList { return validate(&obj.Spec) },
+		Validate:         func(_ context.Context, obj *hpa) field.ErrorList { return validate(&obj.Spec, nil) },
+		ValidateUpdate:   func(_ context.Context, obj, old *hpa) field.ErrorList { return validate(&obj.Spec, &old.Spec) },
+		SpecOf:           func(obj *hpa) any { return &obj.Spec },
 		ResetFields:      []string{"status"},
 	}
 }

@@ -19,7 +19,8 @@ const (
 	maxWindow = 3600
 )
 
-func validate(s *spec) field.ErrorList {
+// validate checks a spec; old is nil on create.
+func validate(s, old *spec) field.ErrorList {
 	at := field.NewPath("spec")
 	var errs field.ErrorList
 	if s.MinReplicas != nil && *s.MinReplicas < 1 {
@@ -31,9 +32,10 @@ func validate(s *spec) field.ErrorList {
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		errs = append(errs, field.Invalid(at.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`"))
 	}
-	errs = append(errs, validateReference(&s.ScaleTargetRef, at.Child("scaleTargetRef"))...)
+	errs = append(errs, validateReference(&s.ScaleTargetRef, targetRules(s, old), at.Child("scaleTargetRef"))...)
+	objects := referenceRules{emptyGroup: true, anyVersion: old != nil && hasInvalidVersion(old.Metrics)}
 	for i := range s.Metrics {
-		errs = append(errs, validateMetric(&s.Metrics[i], at.Child("metrics").Index(i))...)
+		errs = append(errs, validateMetric(&s.Metrics[i], objects, at.Child("metrics").Index(i))...)
 	}
 	if b := s.Behavior; b != nil {
 		errs = append(errs, validateRules(b.ScaleUp, at.Child("behavior", "scaleUp"))...)
@@ -42,13 +44,55 @@ func validate(s *spec) field.ErrorList {
 	return errs
 }
 
-func validateReference(ref *autoscalingv2.CrossVersionObjectReference, at *field.Path) field.ErrorList {
+// referenceRules are what the API version of a reference may be.
+type referenceRules struct {
+	emptyGroup bool // core's version, or none
+	anyVersion bool // what was there before is not looked at
+}
+
+// targetRules let only replication controllers be of the group without a name, and
+// leave what does not change alone.
+func targetRules(s, old *spec) referenceRules {
+	now := s.ScaleTargetRef
+	if old != nil && old.ScaleTargetRef.APIVersion == now.APIVersion && old.ScaleTargetRef.Kind == now.Kind {
+		return referenceRules{anyVersion: true}
+	}
+	return referenceRules{emptyGroup: now.Kind == "ReplicationController"}
+}
+
+func hasInvalidVersion(metrics []autoscalingv2.MetricSpec) bool {
+	for i := range metrics {
+		if o := metrics[i].Object; o != nil && validateVersion(o.DescribedObject.APIVersion, referenceRules{emptyGroup: true}, nil) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func validateReference(ref *autoscalingv2.CrossVersionObjectReference, rules referenceRules, at *field.Path) field.ErrorList {
 	errs := validateSegment(ref.Kind, at.Child("kind"), "")
 	errs = append(errs, validateSegment(ref.Name, at.Child("name"), "")...)
-	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
-		errs = append(errs, field.Invalid(at.Child("apiVersion"), ref.APIVersion, err.Error()))
+	return append(errs, validateVersion(ref.APIVersion, rules, at.Child("apiVersion"))...)
+}
+
+func validateVersion(text string, rules referenceRules, at *field.Path) field.ErrorList {
+	if rules.anyVersion {
+		return nil
 	}
-	return errs
+	version, err := schema.ParseGroupVersion(text)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(at, text, err.Error())}
+	case version.Group == "" && !rules.emptyGroup:
+		return field.ErrorList{field.Invalid(at, text, "apiVersion must specify API group")}
+	case version.Group != "":
+		var errs field.ErrorList
+		for _, msg := range utilvalidation.IsDNS1123Subdomain(version.Group) {
+			errs = append(errs, field.Invalid(at, text, msg))
+		}
+		return errs
+	}
+	return nil
 }
 
 // validateSegment wants a name that can be part of a path.
@@ -115,9 +159,9 @@ type source struct {
 	validate func(*field.Path) field.ErrorList
 }
 
-func sources(m *autoscalingv2.MetricSpec) []source {
+func sources(m *autoscalingv2.MetricSpec, objects referenceRules) []source {
 	return []source{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList { return validateObject(m.Object, at) }},
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList { return validateObject(m.Object, objects, at) }},
 		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(at *field.Path) field.ErrorList { return validateExternal(m.External, at) }},
 		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(at *field.Path) field.ErrorList { return validatePods(m.Pods, at) }},
 		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(at *field.Path) field.ErrorList { return validateResource(m.Resource, at) }},
@@ -127,7 +171,7 @@ func sources(m *autoscalingv2.MetricSpec) []source {
 	}
 }
 
-func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
+func validateMetric(m *autoscalingv2.MetricSpec, objects referenceRules, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	kinds := []autoscalingv2.MetricSourceType{
 		autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType, autoscalingv2.ObjectMetricSourceType,
@@ -139,7 +183,7 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 	if !slices.Contains(kinds, m.Type) {
 		errs = append(errs, field.NotSupported(at.Child("type"), m.Type, kinds))
 	}
-	all := sources(m)
+	all := sources(m, objects)
 	if i := slices.IndexFunc(all, func(s source) bool { return s.set }); i >= 0 {
 		errs = append(errs, all[i].validate(at.Child(all[i].name))...)
 	}
@@ -160,8 +204,8 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 	return errs
 }
 
-func validateObject(s *autoscalingv2.ObjectMetricSource, at *field.Path) field.ErrorList {
-	errs := validateReference(&s.DescribedObject, at.Child("describedObject"))
+func validateObject(s *autoscalingv2.ObjectMetricSource, rules referenceRules, at *field.Path) field.ErrorList {
+	errs := validateReference(&s.DescribedObject, rules, at.Child("describedObject"))
 	errs = append(errs, validateSegment(s.Metric.Name, at.Child("metric", "name"), "must specify a metric name")...)
 	errs = append(errs, validateTarget(&s.Target, at.Child("target"))...)
 	if s.Target.Value == nil && s.Target.AverageValue == nil {

@@ -90,6 +90,7 @@ func New(d Deps) []*registry.Resource {
 		apps.ReplicaSets(),
 		apps.StatefulSets(),
 		autoscaling.HorizontalPodAutoscalers(),
+		autoscaling.HorizontalPodAutoscalersV1(),
 		batch.CronJobs(),
 		batch.Jobs(),
 		certificates.CertificateSigningRequests(),
