@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
 )
 
 // merge takes what the file says wherever no flag was given.
@@ -46,6 +48,7 @@ func (o *Options) merge(c *kubeletv1beta1.KubeletConfiguration) error {
 		o.parsed.taints = c.RegisterWithTaints
 	}
 	o.mergeTimes(c)
+	o.mergeEviction(c)
 	return o.mergeReserved(c)
 }
 
@@ -64,6 +67,22 @@ func (o *Options) mergeTimes(c *kubeletv1beta1.KubeletConfiguration) {
 	if c.NodeStatusMaxImages != nil {
 		o.maxImages = int(*c.NodeStatusMaxImages)
 	}
+}
+
+// mergeEviction takes thresholds of the file whole: those that it leaves out are
+// none, unless mergeDefaultEvictionSettings says otherwise.
+func (o *Options) mergeEviction(c *kubeletv1beta1.KubeletConfiguration) {
+	if c.EvictionHard != nil {
+		hard := map[string]string{}
+		if c.MergeDefaultEvictionSettings != nil && *c.MergeDefaultEvictionSettings {
+			hard = eviction.DefaultHard()
+		}
+		maps.Copy(hard, c.EvictionHard)
+		o.evict.settings.Hard = hard
+	}
+	o.evict.settings.Soft, o.evict.settings.SoftGrace, o.evict.settings.MinReclaim = c.EvictionSoft, c.EvictionSoftGracePeriod, c.EvictionMinimumReclaim
+	take(&o.evict.transition, c.EvictionPressureTransitionPeriod.Duration, !o.flags.Changed("eviction-pressure-transition-period"))
+	take(&o.evict.maxGrace, int64(c.EvictionMaxPodGracePeriod), !o.flags.Changed("eviction-max-pod-grace-period"))
 }
 
 func (o *Options) mergeReserved(c *kubeletv1beta1.KubeletConfiguration) error {
@@ -110,7 +129,10 @@ func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: o.statusEvery}, NodeStatusReportFrequency: metav1.Duration{Duration: o.reportEvery},
 		NodeLeaseDurationSeconds: int32(o.leaseFor / time.Second), NodeStatusMaxImages: &images, SystemReserved: reserved,
 		RegisterNode: &o.registerNode, RegisterWithTaints: o.parsed.taints, ProviderID: o.providerID, FailSwapOn: &o.failSwapOn,
-		SeccompDefault: &o.seccomp, AllowedUnsafeSysctls: o.sysctls, SerializeImagePulls: &no,
+		EvictionHard: o.evict.settings.Hard, EvictionSoft: o.evict.settings.Soft, EvictionSoftGracePeriod: o.evict.settings.SoftGrace,
+		EvictionMinimumReclaim: o.evict.settings.MinReclaim, EvictionPressureTransitionPeriod: metav1.Duration{Duration: o.evict.transition},
+		EvictionMaxPodGracePeriod: int32(o.evict.maxGrace),
+		SeccompDefault:            &o.seccomp, AllowedUnsafeSysctls: o.sysctls, SerializeImagePulls: &no,
 		ConfigMapAndSecretChangeDetectionStrategy: kubeletv1beta1.WatchChangeDetectionStrategy,
 	}
 	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes

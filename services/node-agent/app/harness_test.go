@@ -43,6 +43,7 @@ const (
 type site struct {
 	t      *testing.T
 	dir    string
+	root   string // of the agent
 	run    string
 	ns     string // path of the network namespace
 	cgroup string
@@ -59,6 +60,13 @@ type site struct {
 // and nothing may be left of them then.
 func newSite(t *testing.T, flags ...string) *site {
 	t.Helper()
+	return newSiteIn(t, "", flags...)
+}
+
+// newSiteIn is newSite with the agent's directory given, which may be a file system
+// of its own.
+func newSiteIn(t *testing.T, root string, flags ...string) *site {
+	t.Helper()
 	if _, err := testenv.Bin(); err != nil {
 		t.Skip(err)
 	}
@@ -67,6 +75,9 @@ func newSite(t *testing.T, flags ...string) *site {
 	}
 	s := &site{t: t, dir: t.TempDir(), run: fmt.Sprintf("/run/sampan-agent-%d-%d", os.Getpid(), time.Now().UnixNano()%100000)}
 	s.cgroup = "/" + filepath.Base(s.run)
+	if s.root = root; root == "" {
+		s.root = filepath.Join(s.dir, "node")
+	}
 	s.flags = flags
 	pins := filepath.Join(s.run, "ns")
 	if err := os.MkdirAll(pins, 0o700); err != nil {
@@ -206,7 +217,7 @@ func (s *site) startAgent() {
 	defer func() { _ = log.Close() }()
 	args := append([]string{
 		"--kubeconfig=" + filepath.Join(s.dir, "agent.kubeconfig"), "--hostname-override=" + nodeName, "--node-ip=127.0.0.1",
-		"--root-dir=" + filepath.Join(s.dir, "node"), "--run-dir=" + s.run, "--cgroup-root=" + s.cgroup, "--client-ca-file=" + filepath.Join(s.dir, "ca.crt"),
+		"--root-dir=" + s.root, "--run-dir=" + s.run, "--cgroup-root=" + s.cgroup, "--client-ca-file=" + filepath.Join(s.dir, "ca.crt"),
 		"--cluster-dns=10.96.0.10", "--container-log-max-size=64Ki", "--container-log-max-files=3",
 	}, s.flags...)
 	bin, _ := testenv.Bin()
@@ -457,8 +468,8 @@ func (s *site) assertNothingLeft() {
 func (s *site) leftovers() []string {
 	var left []string
 	for _, pattern := range []string{
-		filepath.Join(s.dir, "node", "pods", "*"), filepath.Join(s.dir, "node", "logs", "*"), filepath.Join(s.dir, "node", "sandboxes", "*"),
-		filepath.Join(s.dir, "node", "containers", "*"), filepath.Join(s.dir, "node", "writable", "*"), filepath.Join(s.dir, "node", "cni-data", "*", "10.*"),
+		filepath.Join(s.root, "pods", "*"), filepath.Join(s.root, "logs", "*"), filepath.Join(s.root, "sandboxes", "*"),
+		filepath.Join(s.root, "containers", "*"), filepath.Join(s.root, "writable", "*"), filepath.Join(s.root, "cni-data", "*", "10.*"),
 		filepath.Join(s.run, "containers", "*"), filepath.Join(s.run, "sandboxes", "*"),
 		"/sys/fs/cgroup/*" + s.cgroup + "/kubepods/*/pod*", "/sys/fs/cgroup/*" + s.cgroup + "/kubepods/pod*",
 	} {
@@ -477,7 +488,7 @@ func (s *site) leftovers() []string {
 // offerImage puts the test image where the agent imports it from.
 func (s *site) offerImage() {
 	s.t.Helper()
-	dir := filepath.Join(s.dir, "node", "images", "import")
+	dir := filepath.Join(s.root, "images", "import")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		s.t.Fatal(err)
 	}

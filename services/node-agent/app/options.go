@@ -16,6 +16,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/internal/client"
 	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
 	"github.com/sampan-io/sampan/services/node-agent/internal/kubeletconfig"
 )
 
@@ -62,6 +63,14 @@ type Options struct {
 	bridge     string
 	mtu        int
 
+	evict struct {
+		// As flags have them; empty leaves it to the file or to the defaults.
+		hard, soft, softGrace, minReclaim string
+		settings                          eviction.Settings
+		transition                        time.Duration
+		maxGrace                          int64
+	}
+
 	logMaxSize  string
 	logMaxFiles int
 
@@ -90,6 +99,7 @@ type Options struct {
 		nodeIPs    []netip.Addr
 		taints     []corev1.Taint
 		logMaxSize int64
+		thresholds []eviction.Threshold
 	}
 }
 
@@ -106,6 +116,7 @@ func New() *Options {
 		leaseFor: 40 * time.Second, maxImages: defaultImages, logCheckEvery: 10 * time.Second, maxRestartPause: 5 * time.Minute,
 		runtimeTimeout: 2 * time.Minute, streamIdle: 4 * time.Hour, reserved: corev1.ResourceList{},
 	}
+	o.evict.settings.Hard, o.evict.transition = eviction.DefaultHard(), 5*time.Minute
 	o.health.address, o.health.port = "127.0.0.1", defaultHealthPort
 	return o
 }
@@ -127,6 +138,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.health.address, "healthz-bind-address", o.health.address, "IP address of the plain HTTP health check")
 	fs.IntVar(&o.health.port, "healthz-port", o.health.port, "port of the plain HTTP health check; 0 serves none")
 	o.addPodFlags(fs)
+	o.addEvictionFlags(fs)
 	o.addRuntimeFlags(fs)
 	o.addFixedFlags(fs)
 }
@@ -149,6 +161,42 @@ func (o *Options) addPodFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.logMaxFiles, "container-log-max-files", o.logMaxFiles, "how many log files of a container are kept, at least 2")
 	fs.BoolVar(&o.seccomp, "seccomp-default", o.seccomp, "use the runtime's seccomp profile for containers that name none")
 	fs.StringSliceVar(&o.sysctls, "allowed-unsafe-sysctls", o.sysctls, "sysctls that pods may set besides the safe ones; a name may end in *")
+}
+
+func (o *Options) addEvictionFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.evict.hard, "eviction-hard", o.evict.hard, "how little may be left before pods are ended at once, signal<value with commas between; a value of 0% turns a signal off")
+	fs.StringVar(&o.evict.soft, "eviction-soft", o.evict.soft, "how little may be left for --eviction-soft-grace-period, signal<value with commas between")
+	fs.StringVar(&o.evict.softGrace, "eviction-soft-grace-period", o.evict.softGrace, "signal=duration with commas between")
+	fs.StringVar(&o.evict.minReclaim, "eviction-minimum-reclaim", o.evict.minReclaim, "how much more than the threshold must be free again, signal=value with commas between")
+	fs.DurationVar(&o.evict.transition, "eviction-pressure-transition-period", o.evict.transition, "how long the node's conditions stay after the pressure has gone")
+	fs.Int64Var(&o.evict.maxGrace, "eviction-max-pod-grace-period", o.evict.maxGrace, "most seconds that pods get that are ended for a soft threshold")
+}
+
+// parseEviction joins what the flags and the file say.
+func (o *Options) parseEviction() error {
+	for _, f := range []struct {
+		flag, text, separator string
+		into                  *map[string]string
+	}{
+		{"eviction-hard", o.evict.hard, "<", &o.evict.settings.Hard}, {"eviction-soft", o.evict.soft, "<", &o.evict.settings.Soft},
+		{"eviction-soft-grace-period", o.evict.softGrace, "=", &o.evict.settings.SoftGrace},
+		{"eviction-minimum-reclaim", o.evict.minReclaim, "=", &o.evict.settings.MinReclaim},
+	} {
+		if !o.flags.Changed(f.flag) {
+			continue
+		}
+		pairs, err := eviction.ParsePairs(f.text, f.separator)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", f.flag, err)
+		}
+		*f.into = pairs
+	}
+	thresholds, err := o.evict.settings.Parse()
+	if err != nil {
+		return fmt.Errorf("eviction: %w", err)
+	}
+	o.parsed.thresholds = thresholds
+	return nil
 }
 
 func (o *Options) addRuntimeFlags(fs *pflag.FlagSet) {
@@ -251,7 +299,7 @@ func (o *Options) parse() error {
 		return fmt.Errorf("--container-log-max-size: %w", err)
 	}
 	o.parsed.logMaxSize = size.Value()
-	return nil
+	return o.parseEviction()
 }
 
 func parseTaint(text string) (corev1.Taint, error) {

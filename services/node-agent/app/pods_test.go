@@ -375,6 +375,7 @@ func missingConfigMap(s *site) {
 	s.apply(`
 metadata: {name: waits}
 spec:
+  terminationGracePeriodSeconds: 1
   containers:
   - name: main
     image: registry.test/tool:v1

@@ -70,7 +70,7 @@ spec:
 		t.Errorf("the exit code of the container that ended meanwhile: %+v", end)
 	}
 	s.eventually("the deleted pod's sandbox to be removed", func() error {
-		left, err := filepath.Glob(filepath.Join(s.dir, "node", "sandboxes", "*"))
+		left, err := filepath.Glob(filepath.Join(s.root, "sandboxes", "*"))
 		if err != nil || len(left) > 2 {
 			return errors.Join(err, fmt.Errorf("%d sandboxes are left", len(left)))
 		}

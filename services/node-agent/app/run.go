@@ -63,6 +63,7 @@ type agent struct {
 	events   *podevents.Recorder
 	workers  *podworker.Workers
 	proxies  *draining.Proxies
+	evictor  *eviction.Manager
 	services cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
 	gate     *delegated.Gate
@@ -175,6 +176,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.evictor = a.evictions(machine)
 	a.node = node.New(a.nodeConfig(machine))
 	a.factory = informers.NewSharedInformerFactory(a.api, 0)
 	a.services = a.factory.Core().V1().Services().Informer()
@@ -206,7 +208,11 @@ func (a *agent) assemble(ctx context.Context) error {
 func (a *agent) nodeConfig(machine node.Machine) node.Config {
 	return node.Config{
 		Name: a.hostname, IPs: a.parsed.nodeIPs, Labels: a.labels, Taints: a.parsed.taints, Register: a.registerNode, ProviderID: a.providerID,
-		Port: int32(a.port), MaxPods: a.maxPods, RootDir: a.rootDir, Reserved: a.reserved, MaxImages: a.maxImages,
+		Port: int32(a.port), MaxPods: a.maxPods, RootDir: a.rootDir, Reserved: a.reserved, Pressure: a.evictor.Conditions,
+		Kept: func(capacity corev1.ResourceList) corev1.ResourceList {
+			return eviction.Kept(a.parsed.thresholds, capacity)
+		},
+		MaxImages:   a.maxImages,
 		UpdateEvery: a.statusEvery, ReportEvery: a.reportEvery, LeaseFor: a.leaseFor,
 		Machine: machine, Client: a.api, Runtime: runtimeAdapter{a.cri}, PodCIDRs: a.setPodCIDRs, Log: a.log,
 	}
@@ -237,8 +243,15 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 		Cgroups: a.cgroups, Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
 		Puller: &pulling.Puller{Service: runtimeAdapter{a.cri}, Secrets: a.objects, Event: a.events.Event},
 		Probes: a.probes, Status: a.status, Events: a.events, Observer: a.metrics,
-		Admit: admit.Admit, Resizable: admit.Resizable,
-		Drainer: a.proxies, Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
+		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *status.End {
+			if end := a.evictor.Admit(pod); end != nil {
+				end.Message = "Pod was rejected: " + end.Message
+				return end
+			}
+			return admit.Admit(pod, others)
+		},
+		Resizable: admit.Resizable,
+		Drainer:   a.proxies, Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
 	}
 }
 
@@ -269,14 +282,9 @@ func (a *agent) start(ctx context.Context, group *errgroup.Group) {
 		Interval: a.logCheckEvery, Log: a.log,
 	}
 	group.Go(func() error { return ended(ctx, rotator.Run(ctx)) })
-	limits := &eviction.VolumeWatch{
-		Pods: a.workers, Dir: a.volumes.EmptyDir, Every: 10 * time.Second, Log: a.log,
-		Evicted: func(pod *corev1.Pod, message string) {
-			a.metrics.ObserveEviction("ephemeralpodfs.limit")
-			a.events.Event(pod, nil, true, status.ReasonEvicted, message)
-		},
-	}
+	limits := &eviction.LocalStorage{Pods: a.workers, Disk: podDisk{a}, Every: 10 * time.Second, Evicted: a.tellEvicted, Log: a.log}
 	group.Go(func() error { return ended(ctx, limits.Run(ctx)) })
+	group.Go(func() error { return ended(ctx, a.evictor.Run(ctx)) })
 	sweeper := &orphans{client: a.cri, workers: a.workers, volumes: a.volumes, cgroups: a.cgroups, log: a.log}
 	group.Go(func() error { return ended(ctx, sweeper.run(ctx, a.synced)) })
 }

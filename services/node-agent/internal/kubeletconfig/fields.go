@@ -53,7 +53,9 @@ func fieldRules() map[string]rule {
 		"registerNode": nil, "registerWithTaints": nil, "providerID": nil,
 		"seccompDefault": nil, "allowedUnsafeSysctls": nil, "crashLoopBackOff": nil, "runtimeRequestTimeout": nil,
 		"streamingConnectionIdleTimeout": nil,
-		"failSwapOn":                     nil, "failCgroupV1": nil,
+		"evictionHard":                   nil, "evictionSoft": nil, "evictionSoftGracePeriod": nil, "evictionMinimumReclaim": nil,
+		"evictionPressureTransitionPeriod": nil, "evictionMaxPodGracePeriod": nil, "mergeDefaultEvictionSettings": nil,
+		"failSwapOn": nil, "failCgroupV1": nil,
 		"serializeImagePulls": func(c *kubeletv1beta1.KubeletConfiguration) error {
 			if c.SerializeImagePulls != nil && *c.SerializeImagePulls {
 				return errors.New("only false is supported: pods do not wait for each other's images")

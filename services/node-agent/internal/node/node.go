@@ -21,19 +21,23 @@ import (
 
 // Config is what a Node is made of.
 type Config struct {
-	Name        string
-	IPs         []netip.Addr // its addresses, the primary one first
-	Labels      map[string]string
-	Taints      []corev1.Taint
-	Register    bool
-	ProviderID  string
-	Port        int32 // of the agent's API
-	MaxPods     int64
-	RootDir     string
-	Reserved    corev1.ResourceList // of allocatable, for the system
-	MaxImages   int                 // in the status; below 0 is all
-	UpdateEvery time.Duration       // how often the status is made
-	ReportEvery time.Duration       // how often it is sent though nothing has changed
+	Name       string
+	IPs        []netip.Addr // its addresses, the primary one first
+	Labels     map[string]string
+	Taints     []corev1.Taint
+	Register   bool
+	ProviderID string
+	Port       int32 // of the agent's API
+	MaxPods    int64
+	RootDir    string
+	Reserved   corev1.ResourceList // of allocatable, for the system
+	// Kept is what more of the capacity is not for pods; nil is nothing.
+	Kept func(capacity corev1.ResourceList) corev1.ResourceList
+	// Pressure are the conditions that the node has besides readiness; nil is none.
+	Pressure    func() []corev1.NodeConditionType
+	MaxImages   int           // in the status; below 0 is all
+	UpdateEvery time.Duration // how often the status is made
+	ReportEvery time.Duration // how often it is sent though nothing has changed
 	LeaseFor    time.Duration
 
 	Machine Machine
@@ -102,18 +106,29 @@ func (n *Node) Capacity() corev1.ResourceList {
 // Allocatable is what pods may use of it.
 func (n *Node) Allocatable() corev1.ResourceList {
 	list := n.Capacity()
-	for name, reserved := range n.cfg.Reserved {
+	kept := []corev1.ResourceList{n.cfg.Reserved}
+	if n.cfg.Kept != nil {
+		kept = append(kept, n.cfg.Kept(list))
+	}
+	for _, reserved := range kept {
+		subtract(list, reserved)
+	}
+	return list
+}
+
+// subtract leaves at least nothing.
+func subtract(list, reserved corev1.ResourceList) {
+	for name, amount := range reserved {
 		value, known := list[name]
 		if !known {
 			continue
 		}
-		value.Sub(reserved)
+		value.Sub(amount)
 		if value.Sign() < 0 {
 			value = resource.Quantity{Format: value.Format}
 		}
 		list[name] = value
 	}
-	return list
 }
 
 // desired is the node as it is registered.

@@ -134,12 +134,7 @@ func listImages(images []*runtimeapi.Image, most int) []corev1.ContainerImage {
 
 func (n *Node) conditions(status *corev1.NodeStatus, state *runtimeapi.StatusResponse, err error) {
 	now := metav1.Now()
-	for _, condition := range []corev1.NodeCondition{
-		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"},
-		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"},
-		{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse, Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"},
-		readiness(state, err),
-	} {
+	for _, condition := range append(n.pressures(), readiness(state, err)) {
 		condition.LastHeartbeatTime, condition.LastTransitionTime = now, now
 		at := slices.IndexFunc(status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == condition.Type })
 		if at < 0 {
@@ -151,6 +146,30 @@ func (n *Node) conditions(status *corev1.NodeStatus, state *runtimeapi.StatusRes
 		}
 		status.Conditions[at] = condition
 	}
+}
+
+// pressures are what the node may run short of.
+func (n *Node) pressures() []corev1.NodeCondition {
+	var list []corev1.NodeConditionType
+	if n.cfg.Pressure != nil {
+		list = n.cfg.Pressure()
+	}
+	var out []corev1.NodeCondition
+	for _, p := range []struct {
+		condition                                    corev1.NodeConditionType
+		noReason, noMessage, someReason, someMessage string
+	}{
+		{corev1.NodeMemoryPressure, "KubeletHasSufficientMemory", "kubelet has sufficient memory available", "KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
+		{corev1.NodeDiskPressure, "KubeletHasNoDiskPressure", "kubelet has no disk pressure", "KubeletHasDiskPressure", "kubelet has disk pressure"},
+		{corev1.NodePIDPressure, "KubeletHasSufficientPID", "kubelet has sufficient PID available", "KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
+	} {
+		condition := corev1.NodeCondition{Type: p.condition, Status: corev1.ConditionFalse, Reason: p.noReason, Message: p.noMessage}
+		if slices.Contains(list, p.condition) {
+			condition.Status, condition.Reason, condition.Message = corev1.ConditionTrue, p.someReason, p.someMessage
+		}
+		out = append(out, condition)
+	}
+	return out
 }
 
 // readiness is what the runtime says of itself and of the pod network.

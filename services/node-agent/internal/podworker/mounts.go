@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -47,6 +48,39 @@ func (s *starter) mount(spec *corev1.Container, index int, vars []env.Var) (*run
 	if !known {
 		return nil, fmt.Errorf("cannot find volume %q to mount into container %q", wanted.Name, spec.Name)
 	}
+	subPath, err := expandSubPath(wanted, vars)
+	if err != nil {
+		return nil, err
+	}
+	if volume.Image != "" {
+		return s.imageMount(wanted, volume.Image, subPath)
+	}
+	path := volume.HostPath
+	if subPath != "" {
+		var err error
+		if path, err = s.cfg.Volumes.SubPath(s.pod.UID, wanted.Name, spec.Name, index, volume.HostPath, subPath); err != nil {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", wanted.Name, spec.Name, err)
+		}
+	}
+	return criconfig.Mount(wanted, criconfig.VolumePath{HostPath: path, ReadOnly: volume.ReadOnly})
+}
+
+// imageMount is the mount of a volume that the runtime makes from an image.
+func (s *starter) imageMount(wanted *corev1.VolumeMount, reference, subPath string) (*runtimeapi.Mount, error) {
+	mount, err := criconfig.Mount(wanted, criconfig.VolumePath{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	mount.Image = &runtimeapi.ImageSpec{Image: s.volumeImages[wanted.Name], UserSpecifiedImage: reference}
+	mount.ImageSubPath = subPath
+	return mount, nil
+}
+
+func mountsVolume(spec *corev1.Container, volume string) bool {
+	return slices.ContainsFunc(spec.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
+}
+
+func expandSubPath(wanted *corev1.VolumeMount, vars []env.Var) (string, error) {
 	subPath := wanted.SubPath
 	if wanted.SubPathExpr != "" {
 		var missing []string
@@ -59,20 +93,13 @@ func (s *starter) mount(spec *corev1.Container, index int, vars []env.Var) (*run
 			return value, ok
 		})
 		if len(missing) > 0 {
-			return nil, fmt.Errorf("missing value for %q", missing[0])
+			return "", fmt.Errorf("missing value for %q", missing[0])
 		}
 		if err := volumes.CheckSubPathExpansion(subPath); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	path := volume.HostPath
-	if subPath != "" {
-		var err error
-		if path, err = s.cfg.Volumes.SubPath(s.pod.UID, wanted.Name, spec.Name, index, volume.HostPath, subPath); err != nil {
-			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", wanted.Name, spec.Name, err)
-		}
-	}
-	return criconfig.Mount(wanted, criconfig.VolumePath{HostPath: path, ReadOnly: volume.ReadOnly})
+	return subPath, nil
 }
 
 // messageFile makes the file that the termination message goes to.

@@ -105,5 +105,8 @@ func (w *worker) graceOf(pod *corev1.Pod, gone bool) int64 {
 	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
 		grace = *pod.DeletionGracePeriodSeconds
 	}
+	if w.end != nil && w.end.Grace > 0 {
+		grace = min(grace, w.end.Grace)
+	}
 	return max(grace, 1)
 }

@@ -36,6 +36,8 @@ type starter struct {
 	mounted map[string]volumes.Mounted
 	failed  map[string]hold
 	resized map[string]bool // containers that start anew for other resources
+	// volumeImages are the ids of images that are mounted, by the volume's name.
+	volumeImages map[string]string
 }
 
 func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
@@ -44,7 +46,7 @@ func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
 	for _, st := range p.starts {
 		w.job.starts[st.spec.Name] = true
 	}
-	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, failed: map[string]hold{}, resized: map[string]bool{}}
+	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, failed: map[string]hold{}, resized: map[string]bool{}, volumeImages: map[string]string{}}
 	for _, st := range p.starts {
 		s.resized[st.spec.Name] = w.forResize(st.spec.Name)
 	}
@@ -189,7 +191,10 @@ func (s *starter) fail(ctx context.Context, st start, reason string, err error) 
 
 // start brings one container up. A nil result is success.
 func (s *starter) start(ctx context.Context, st start) *hold {
-	image, err := s.cfg.Puller.Ensure(ctx, s.pod, st.spec, s.config, s.pulls)
+	image, err := s.pull(ctx, st, pulling.ForContainer(s.pod, st.spec))
+	if err == nil {
+		err = s.pullVolumes(ctx, st)
+	}
 	var pullErr *pulling.Error
 	switch {
 	case errors.As(err, &pullErr):

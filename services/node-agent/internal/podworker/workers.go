@@ -212,6 +212,16 @@ func (w *Workers) Evict(uid types.UID, end status.End) {
 	}
 }
 
+// Runs tells whether a container of the pod runs, as far as its worker knows.
+func (w *Workers) Runs(uid types.UID) bool {
+	worker := w.find(uid)
+	if worker == nil {
+		return false
+	}
+	state := worker.state()
+	return len(state.Runtime.Running()) > 0
+}
+
 func (w *Workers) find(uid types.UID) *worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,7 +32,14 @@ const (
 type Waiting struct{ Reason, Message string }
 
 // End is why a whole pod has failed without its containers' doing.
-type End struct{ Reason, Message string }
+type End struct {
+	Reason, Message string
+	// Grace bounds the grace period of the pod's containers, in seconds; 0 leaves it to
+	// the pod.
+	Grace int64
+	// Disruption is the reason of the condition DisruptionTarget; "" makes none.
+	Disruption string
+}
 
 // Input is all that a status is made from.
 type Input struct {

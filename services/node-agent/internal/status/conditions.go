@@ -29,6 +29,9 @@ func conditions(in Input, status *corev1.PodStatus) []corev1.PodCondition {
 			list = append(list, condition)
 		}
 	}
+	if in.End != nil && in.End.Disruption != "" {
+		list = disrupted(in, list)
+	}
 	containersReady := containersReady(in.Pod, status)
 	for _, condition := range append(slices.Clone(in.Resize),
 		readyToStart(in),
@@ -40,6 +43,17 @@ func conditions(in Input, status *corev1.PodStatus) []corev1.PodCondition {
 		list = append(list, settle(in, condition))
 	}
 	return list
+}
+
+// disrupted tells why the node has ended the pod, unless somebody has told already.
+func disrupted(in Input, list []corev1.PodCondition) []corev1.PodCondition {
+	for _, condition := range list {
+		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
+			return list
+		}
+	}
+	list = slices.DeleteFunc(list, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+	return append(list, settle(in, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: in.End.Disruption, Message: in.End.Message}))
 }
 
 // settle keeps the time of the last change.

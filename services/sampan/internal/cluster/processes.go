@@ -86,6 +86,8 @@ func (l Layout) nodeAgent(i int) Process {
 		"--tls-private-key-file=" + l.PKI("node-agent-"+node+"-server.key"),
 		"--cluster-dns=" + ClusterDNS,
 		"--cluster-domain=" + ClusterDomain,
+		// The machine is the user's, who may fill its disk with other things.
+		"--eviction-hard=memory.available<50Mi,nodefs.available<1%,nodefs.inodesFree<1%,imagefs.available<1%,imagefs.inodesFree<1%",
 	}}
 }
 

@@ -64,6 +64,14 @@ func main() {
 		check(exec.Command("/tool", "forever", "child").Start())
 		fmt.Println("forked")
 		forever()
+	case "fill":
+		fill(args[0], args[1])
+	case "files":
+		files(args[0], args[1])
+	case "chatter":
+		chatter(args[0])
+	case "hold":
+		hold(args[0])
 	case "listen":
 		listen(args[0])
 	case "size":
