@@ -125,6 +125,10 @@ type Interface interface {
 	Close() error
 }
 
+// EmptyRevision is the revision of a store that nothing was ever written to:
+// etcd's. Zero would mean something else to clients.
+const EmptyRevision = 1
+
 // ErrNotFound says that the key does not exist (at the revision asked for).
 var ErrNotFound = errors.New("key not found")
 

@@ -290,6 +290,14 @@ func (c *Cache) Revision() int64 {
 	return max(applied, v.revision)
 }
 
+// Changed implements Store.
+func (c *Cache) Changed() int64 {
+	if v := c.view.Load(); v != nil {
+		return v.revision
+	}
+	return 0
+}
+
 // Stats are the cache's counts.
 func (c *Cache) Stats() Stats {
 	c.mu.RLock()

@@ -31,9 +31,9 @@ func fallAsleep(t testing.TB, w watch.Watcher) {
 
 func TestQuietWatcherSkipsWhatIsNotForIt(t *testing.T) {
 	c := newCache(t, newStore(t), watch.Options{RingBytes: 1000})
-	byNode := mustWatch(t, c, watch.WatchOptions{Fields: fields.OneTermEqualSelector("spec.nodeName", "n1")})
-	byName := mustWatch(t, c, watch.WatchOptions{Namespace: "default", Name: "mine"})
-	byNamespace := mustWatch(t, c, watch.WatchOptions{Namespace: "mine"})
+	byNode := mustWatch(t, c, watch.WatchOptions{Revision: c.Revision(), Fields: fields.OneTermEqualSelector("spec.nodeName", "n1")})
+	byName := mustWatch(t, c, watch.WatchOptions{Revision: c.Revision(), Namespace: "default", Name: "mine"})
+	byNamespace := mustWatch(t, c, watch.WatchOptions{Revision: c.Revision(), Namespace: "mine"})
 	for _, w := range []watch.Watcher{byNode, byName, byNamespace} {
 		fallAsleep(t, w)
 	}
@@ -53,7 +53,7 @@ func TestQuietWatcherSkipsWhatIsNotForIt(t *testing.T) {
 func TestQuietWatcherSurvivesCompaction(t *testing.T) {
 	store := newStore(t)
 	c := newCache(t, store, watch.Options{RingBytes: 1000})
-	w := mustWatch(t, c, watch.WatchOptions{Fields: fields.OneTermEqualSelector("spec.nodeName", "n1")})
+	w := mustWatch(t, c, watch.WatchOptions{Revision: c.Revision(), Fields: fields.OneTermEqualSelector("spec.nodeName", "n1")})
 	fallAsleep(t, w)
 	var last *watch.Object
 	for i := range 200 {

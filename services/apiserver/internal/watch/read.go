@@ -95,6 +95,13 @@ func tooLarge(requested, current int64) error {
 	return err
 }
 
+// tooOld is upstream's answer to a list at a revision that has been compacted.
+func tooOld() error {
+	return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+}
+
+// expired is upstream's answer to a watch from a revision that has been
+// compacted.
 func expired(revision, oldest int64) error {
 	return apierrors.NewResourceExpired("too old resource version: " + itoa(revision) + " (" + itoa(oldest) + ")")
 }
@@ -102,6 +109,9 @@ func expired(revision, oldest int64) error {
 // exact is the state at a revision: from the views of the ring's window, or from
 // the store.
 func (c *Cache) exact(ctx context.Context, revision int64) (*view, error) {
+	if revision < c.store.CompactedRevision() { // also what is still at hand: all servers over a store answer alike
+		return nil, tooOld()
+	}
 	if v := c.view.Load(); v.revision <= revision {
 		return v, nil
 	}
@@ -153,7 +163,7 @@ func (c *Cache) rebuild(ctx context.Context, revision int64) (*view, error) {
 	list, err := c.store.List(ctx, c.config.Prefix, storage.ListOptions{Revision: revision})
 	var compacted *storage.CompactedError
 	if errors.As(err, &compacted) {
-		return nil, expired(revision, compacted.Compacted)
+		return nil, tooOld()
 	}
 	if err != nil {
 		return nil, err
@@ -176,7 +186,7 @@ func (c *Cache) List(ctx context.Context, o ListOptions) (*List, error) {
 		return nil, err
 	}
 	out := &List{Revision: revision}
-	selecting := !everything(o.Labels, o.Fields)
+	selecting := o.Name != "" || !everything(o.Labels, o.Fields)
 	if o.Versions.Match != Exact && o.StartAfter == "" && o.Limit == 0 {
 		if indexed, ok := c.fromIndex(o, out); ok {
 			return indexed, nil
@@ -184,14 +194,13 @@ func (c *Cache) List(ctx context.Context, o ListOptions) (*List, error) {
 	}
 	total := int64(0)
 	c.ascend(v, o, func(object *Object) bool {
-		if selecting && !matches(object, o.Labels, o.Fields) {
-			return true
-		}
 		if o.Limit > 0 && len(out.Objects) == o.Limit {
 			total++
-			return !selecting // count the rest only where that needs no selecting
+			return !selecting // upstream tells of a further part whether or not anything in it is selected
 		}
-		out.Objects = append(out.Objects, object)
+		if o.selects(object) {
+			out.Objects = append(out.Objects, object)
+		}
 		return true
 	})
 	if total > 0 {
@@ -204,7 +213,13 @@ func (c *Cache) List(ctx context.Context, o ListOptions) (*List, error) {
 	return out, nil
 }
 
-// ascend visits the objects that namespace and name leave, in order.
+// selects says whether an object in its namespace is one of the list.
+func (o *ListOptions) selects(object *Object) bool {
+	return (o.Name == "" || object.Name == o.Name) && matches(object, o.Labels, o.Fields)
+}
+
+// ascend visits the objects of the namespace in order, or the one object that
+// namespace and name leave.
 func (c *Cache) ascend(v *view, o ListOptions, visit func(*Object) bool) {
 	after := c.place(o.StartAfter)
 	if o.Name != "" && (o.Namespace != "" || !c.config.Namespaced) {
@@ -221,10 +236,7 @@ func (c *Cache) ascend(v *view, o ListOptions, visit func(*Object) bool) {
 		if o.Namespace != "" && object.Namespace != o.Namespace {
 			return false
 		}
-		if compareKeys(object, after) == 0 || (o.Name != "" && object.Name != o.Name) {
-			return true
-		}
-		return visit(object)
+		return compareKeys(object, after) == 0 || visit(object)
 	})
 }
 

@@ -169,4 +169,7 @@ type Store interface {
 	Delete(ctx context.Context, namespace, name string, expect int64) (*Object, error)
 	// Revision is the newest revision that the cache has applied.
 	Revision() int64
+	// Changed is the revision of the newest change of one of the resource's objects
+	// that readers see.
+	Changed() int64
 }

@@ -66,7 +66,7 @@ func (w *watcher) startWithObjects(ctx context.Context) error {
 		return err
 	}
 	w.cache.ascend(v, ListOptions{Namespace: w.options.Namespace, Name: w.options.Name}, func(object *Object) bool {
-		if matches(object, w.options.Labels, w.options.Fields) {
+		if w.matches(object) {
 			w.initial = append(w.initial, object)
 		}
 		return true

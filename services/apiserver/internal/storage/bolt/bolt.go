@@ -176,8 +176,10 @@ func (s *Store) load() (err error) {
 	}); err != nil || !fresh {
 		return err
 	}
-	s.history.start(0, s.options.now())
-	return s.db.Update(s.initialize)
+	if err := s.db.Update(s.initialize); err != nil {
+		return err
+	}
+	return s.db.View(s.loadFrom)
 }
 
 func (s *Store) loadFrom(tx *bolt.Tx) error {
@@ -220,7 +222,7 @@ func (s *Store) initialize(tx *bolt.Tx) error {
 	meta := tx.Bucket(metaBucket)
 	return errors.Join(
 		meta.Put(formatKey, revisionBytes(format)),
-		meta.Put(revisionKey, revisionBytes(0)),
+		meta.Put(revisionKey, revisionBytes(storage.EmptyRevision)),
 		meta.Put(compactedKey, revisionBytes(0)),
 	)
 }

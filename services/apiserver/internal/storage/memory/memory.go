@@ -34,7 +34,7 @@ var _ storage.Interface = (*Store)(nil)
 
 // New is an empty store.
 func New() *Store {
-	return &Store{live: map[string]storage.KeyValue{}, sinks: map[int]sink{}, expiries: map[string]*time.Timer{}}
+	return &Store{revision: storage.EmptyRevision, live: map[string]storage.KeyValue{}, sinks: map[int]sink{}, expiries: map[string]*time.Timer{}}
 }
 
 // Create writes a key that must not exist.
