@@ -1,10 +1,18 @@
 package app
 
 import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/webhook"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/admissionregistration"
+	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
+	"github.com/sampan-io/sampan/services/apiserver/internal/serviceresolver"
 )
 
 // admissionResources are the kinds that configure admission.
@@ -24,4 +32,50 @@ func (s *server) resourceOf(kind schema.GroupVersionKind) (schema.GroupVersionRe
 		return schema.GroupVersionResource{}, false
 	}
 	return store.Resource().GroupVersionResource, true
+}
+
+// startConfiguredAdmission makes the plugins that are configured in the cluster,
+// which read what is stored.
+func (s *server) startConfiguredAdmission(life context.Context) error {
+	source := intercept.Source{Reader: s.engine, Kinds: servedKinds{s.engine}, Authorizer: s.security.authorizer}
+	webhooks := webhook.New(webhook.Config{
+		Log: s.log, Configuration: s.engine, Source: source, Environments: s.security.environments,
+		Resolver: serviceresolver.New(s.engine), Writer: s.engine,
+		MutatingCredentials: s.security.configurations.MutatingWebhooks, ValidatingCredentials: s.security.configurations.ValidatingWebhooks,
+	})
+	s.security.configured.MutatingWebhooks, s.security.configured.ValidatingWebhooks = webhooks.Mutating, webhooks.Validating
+	s.storeMetrics = append(s.storeMetrics, webhooks.Metrics)
+	s.running.Go(func() { webhooks.Run(life) })
+	return nil
+}
+
+// servedKinds are the engine's resources as admission wants them.
+type servedKinds struct{ engine *rest.Engine }
+
+// Equivalents implements intercept.Kinds.
+func (k servedKinds) Equivalents(resource schema.GroupVersionResource, subresource string) []intercept.Target {
+	var out []intercept.Target
+	for _, store := range k.engine.Equivalents(resource) {
+		kind := store.Kind()
+		if subresource != "" {
+			sub := store.Resource().Subresource(subresource)
+			if sub == nil {
+				continue
+			}
+			if !sub.Kind.Empty() {
+				kind = sub.Kind
+			}
+		}
+		out = append(out, intercept.Target{Resource: store.Resource().GroupVersionResource, Kind: kind})
+	}
+	return out
+}
+
+// Convert implements intercept.Kinds.
+func (k servedKinds) Convert(obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error) {
+	source, target := k.engine.Version(from), k.engine.Version(to)
+	if source == nil || target == nil {
+		return nil, fmt.Errorf("%s is no longer served beside %s", to, from)
+	}
+	return source.ConvertTo(target, obj)
 }

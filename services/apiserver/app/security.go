@@ -25,6 +25,7 @@ type security struct {
 	node          *authz.Node
 	admission     *lateAdmission
 	environments  *expression.Environments
+	configured    plugins.Configured
 	// configurations are those of admission plugins.
 	configurations plugins.Configurations
 }
@@ -100,7 +101,7 @@ func (s *security) start(ctx context.Context, c *config, state registry.State) e
 	chain, err := plugins.New(plugins.Config{
 		State: state, Writer: state, Configurations: s.configurations, Authorizer: s.authorizer, Enable: c.Admission.Enable, Disable: c.Admission.Disable,
 		NotReadySeconds: c.Admission.NotReadySeconds, UnreachableSeconds: c.Admission.UnreachableSeconds,
-		APIAudiences: c.tokens.Audiences,
+		APIAudiences: c.tokens.Audiences, Configured: s.configured,
 	})
 	if err != nil {
 		return fmt.Errorf("making the admission chain: %w", err)

@@ -26,6 +26,9 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	}
 	s.engine = rest.New(rest.Config{Resources: s.resources, Caches: caches, Admission: s.security.admission})
 	s.running.Go(s.engine.Warm)
+	if err := s.startConfiguredAdmission(life); err != nil {
+		return err
+	}
 	if err := s.security.start(life, s.config, s.engine); err != nil {
 		return err
 	}

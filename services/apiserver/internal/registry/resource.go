@@ -109,6 +109,16 @@ type Untyped struct {
 	Models           func(v2 bool) (map[string]json.RawMessage, error)
 }
 
+// Subresource is the resource's subresource of that name, nil when it has none.
+func (r *Resource) Subresource(name string) *Subresource {
+	for i := range r.Subresources {
+		if r.Subresources[i].Name == name {
+			return &r.Subresources[i]
+		}
+	}
+	return nil
+}
+
 // ListKindName is the kind of lists.
 func (r *Resource) ListKindName() string {
 	if r.ListKind != "" {

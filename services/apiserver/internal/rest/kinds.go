@@ -52,3 +52,12 @@ func (s *Store) ConvertTo(other *Store, obj runtime.Object) (runtime.Object, err
 	}
 	return other.served(obj)
 }
+
+// Changed is the revision of the newest change of one of the resource's objects;
+// 0 for a resource that is not stored.
+func (e *Engine) Changed(resource schema.GroupResource) int64 {
+	if s := e.Store(resource); s != nil {
+		return s.cache.Changed()
+	}
+	return 0
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -263,12 +264,17 @@ func (v *Version) JSON() (object, old []byte, err error) {
 	return v.json[0], v.json[1], nil
 }
 
-// Variables are what expressions see of the request in one version, with
-// authorizers.
+// ConditionVariables are what match conditions see of the request in one version.
+func (r *Request) ConditionVariables(v *Version) *expression.Variables {
+	vars := r.variables(v)
+	vars.Namespace = types.NullValue
+	return &vars
+}
+
+// Variables are what a policy's expressions see of the request in one version: its
+// namespace too.
 func (r *Request) Variables(ctx context.Context, v *Version) (expression.Variables, error) {
-	if v.vars != nil {
-		return *v.vars, nil
-	}
+	vars := r.variables(v)
 	if r.nsValue == nil {
 		var namespace *corev1.Namespace
 		if r.Attributes.Namespace != "" && !isNamespace(r.Attributes) {
@@ -279,6 +285,14 @@ func (r *Request) Variables(ctx context.Context, v *Version) (expression.Variabl
 		}
 		r.nsValue = expression.NamespaceValue(namespace)
 	}
+	vars.Namespace = r.nsValue
+	return vars, nil
+}
+
+func (r *Request) variables(v *Version) expression.Variables {
+	if v.vars != nil {
+		return *v.vars
+	}
 	if r.all == nil && r.authorizer != nil {
 		r.all, r.own = expression.AuthorizerValues(r.authorizer, r.User, expression.Resource{
 			GroupVersionResource: r.Resource, Subresource: r.Subresource, Namespace: r.Attributes.Namespace, Name: r.Name,
@@ -286,7 +300,7 @@ func (r *Request) Variables(ctx context.Context, v *Version) (expression.Variabl
 	}
 	v.vars = &expression.Variables{
 		Object: expression.Value(v.Object), OldObject: expression.Value(v.OldObject),
-		Request: expression.RequestValue(r.AdmissionRequest(v)), Namespace: r.nsValue, Authorizer: r.all, RequestResource: r.own,
+		Request: expression.RequestValue(r.AdmissionRequest(v)), Authorizer: r.all, RequestResource: r.own,
 	}
-	return *v.vars, nil
+	return *v.vars
 }

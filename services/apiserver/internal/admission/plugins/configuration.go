@@ -11,6 +11,7 @@ import (
 	podsecurityapi "k8s.io/pod-security-admission/admission/api"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/webhook"
 	"github.com/sampan-io/sampan/services/apiserver/internal/quota"
 )
 
@@ -23,6 +24,8 @@ type Configurations struct {
 	PodNodeSelector          map[string]string // by namespace
 	PodTolerationRestriction TolerationLists
 	ImagePolicyWebhook       *ImagePolicy
+	// MutatingWebhooks and ValidatingWebhooks are by whom webhooks know the server.
+	MutatingWebhooks, ValidatingWebhooks *webhook.Credentials
 }
 
 // section reads one plugin's configuration. Relative paths in it are relative to
@@ -39,6 +42,8 @@ func sections() []section {
 		{"PodNodeSelector", readPodNodeSelector},
 		{"PodTolerationRestriction", readTolerationLists},
 		{"EventRateLimit", readEventLimits},
+		{"MutatingAdmissionWebhook", readWebhooks(func(c *Configurations) **webhook.Credentials { return &c.MutatingWebhooks })},
+		{"ValidatingAdmissionWebhook", readWebhooks(func(c *Configurations) **webhook.Credentials { return &c.ValidatingWebhooks })},
 		{"ResourceQuota", readResourceQuota},
 	}
 }

@@ -42,6 +42,15 @@ type Config struct {
 	// APIAudiences are the API server's own audiences; a node's request for a token
 	// with one of them counts as one that names none.
 	APIAudiences []string
+	// Configured are the plugins that ask what is configured in the cluster.
+	Configured Configured
+}
+
+// Configured are the plugins whose work is configured by objects in the cluster; nil
+// ones are left out.
+type Configured struct {
+	MutatingPolicies, MutatingWebhooks     admission.Plugin
+	ValidatingPolicies, ValidatingWebhooks admission.Plugin
 }
 
 // entry is one line of the list of plugins.
@@ -74,7 +83,7 @@ func entries() []entry {
 		{"EventRateLimit", false, newEventRateLimit},
 		{"ExtendedResourceToleration", false, newExtendedResourceToleration},
 		{"DefaultStorageClass", true, newDefaultStorageClass},
-		{"StorageObjectInUseProtection", false, newStorageObjectInUseProtection},
+		{"StorageObjectInUseProtection", true, newStorageObjectInUseProtection},
 		{"OwnerReferencesPermissionEnforcement", false, newOwnerReferencesPermissionEnforcement},
 		{"PersistentVolumeClaimResize", true, newPersistentVolumeClaimResize},
 		{"RuntimeClass", true, newRuntimeClass},
@@ -87,7 +96,11 @@ func entries() []entry {
 		{"PodTopologyLabels", true, newPodTopologyLabels},
 		{"NodeDeclaredFeatureValidator", true, newNodeDeclaredFeatureValidator},
 		{"PodResizeValidator", true, newPodResizeValidator},
-		// Policies and webhooks come here; what charges quota must see their changes.
+		// What charges quota must see the changes of policies and webhooks.
+		{"MutatingAdmissionPolicy", true, func(c Config) admission.Plugin { return c.Configured.MutatingPolicies }},
+		{"MutatingAdmissionWebhook", true, func(c Config) admission.Plugin { return c.Configured.MutatingWebhooks }},
+		{"ValidatingAdmissionPolicy", true, func(c Config) admission.Plugin { return c.Configured.ValidatingPolicies }},
+		{"ValidatingAdmissionWebhook", true, func(c Config) admission.Plugin { return c.Configured.ValidatingWebhooks }},
 		{"ResourceQuota", true, newResourceQuota},
 		{"AlwaysDeny", false, newAlwaysDeny},
 	}
@@ -119,7 +132,9 @@ func New(config Config) (admission.Chain, error) {
 			return nil, fmt.Errorf("admission plugin %q is both enabled and disabled", e.name)
 		}
 		if (e.on || enabled) && !disabled {
-			chain = append(chain, e.make(config))
+			if plugin := e.make(config); plugin != nil {
+				chain = append(chain, plugin)
+			}
 		}
 	}
 	return chain, nil

@@ -1,0 +1,117 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/google/uuid"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
+)
+
+// maxOperations bounds the operations of a patch, as patches of clients are.
+const maxOperations = 10000
+
+func reviewKind() (apiVersion, kind string) {
+	return admissionv1.SchemeGroupVersion.String(), "AdmissionReview"
+}
+
+// newReview is the document that asks about a request, and its id.
+func newReview(r *intercept.Request, v *intercept.Version, dryRun bool) ([]byte, types.UID, error) {
+	request := *r.AdmissionRequest(v)
+	request.UID = types.UID(uuid.NewString())
+	request.DryRun = &dryRun
+	object, old, err := v.JSON()
+	if err != nil {
+		return nil, "", err
+	}
+	request.Object, request.OldObject = runtime.RawExtension{Raw: object}, runtime.RawExtension{Raw: old}
+	review := admissionv1.AdmissionReview{Request: &request}
+	review.APIVersion, review.Kind = reviewKind()
+	data, err := json.Marshal(review)
+	return data, request.UID, err
+}
+
+// readResponse reads a webhook's answer to the request of that id.
+func readResponse(data []byte, id types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
+	var review admissionv1.AdmissionReview
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &review); err != nil {
+		return nil, fmt.Errorf("the response is no AdmissionReview: %w", err)
+	}
+	version, kind := reviewKind()
+	r := review.Response
+	switch {
+	case r == nil:
+		return nil, errors.New("webhook response was absent")
+	case r.UID != id:
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", id, r.UID)
+	case review.APIVersion != version || review.Kind != kind:
+		return nil, fmt.Errorf("expected webhook response of %s, Kind=%s, got %s, Kind=%s", version, kind, review.APIVersion, review.Kind)
+	case !mutating && len(r.Patch) > 0:
+		return nil, errors.New("validating webhook may not return response.patch")
+	case !mutating && r.PatchType != nil:
+		return nil, errors.New("validating webhook may not return response.patchType")
+	case len(r.Patch) > 0 && r.PatchType == nil:
+		return nil, errors.New("webhook returned response.patch but not response.patchType")
+	case len(r.Patch) == 0 && r.PatchType != nil:
+		return nil, errors.New("webhook returned response.patchType but not response.patch")
+	case r.PatchType != nil && *r.PatchType != admissionv1.PatchTypeJSONPatch:
+		return nil, fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
+	}
+	return r, nil
+}
+
+// decodePatch reads a JSON patch.
+func decodePatch(data []byte) (jsonpatch.Patch, error) {
+	patch, err := jsonpatch.DecodePatch(data)
+	if err == nil && len(patch) > maxOperations {
+		return nil, fmt.Errorf("the allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(patch))
+	}
+	return patch, err
+}
+
+// applyPatch is the object as the patch leaves it, of the same kind.
+func applyPatch(patch jsonpatch.Patch, document []byte, obj runtime.Object) (out runtime.Object, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = nil, fmt.Errorf("the patch cannot be applied: %v", r)
+		}
+	}()
+	patched, err := patch.Apply(document)
+	if err != nil {
+		return nil, err
+	}
+	return decodeLike(obj, patched)
+}
+
+// decodeLike reads a document as an object of obj's type and kind.
+func decodeLike(obj runtime.Object, document []byte) (runtime.Object, error) {
+	var out runtime.Object
+	var err error
+	if _, untyped := obj.(*unstructured.Unstructured); untyped {
+		u := &unstructured.Unstructured{}
+		err = kjson.UnmarshalCaseSensitivePreserveInts(document, &u.Object)
+		if err == nil && u.Object == nil {
+			err = errors.New("the document is null")
+		}
+		out = u
+	} else {
+		out = reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+		err = kjson.UnmarshalCaseSensitivePreserveInts(document, out)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if had, has := obj.GetObjectKind().GroupVersionKind(), out.GetObjectKind().GroupVersionKind(); had != has {
+		return nil, fmt.Errorf("the patch changes the object's kind from %s to %s", had, has)
+	}
+	return out, nil
+}
