@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -102,9 +103,12 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return query
 }
 
-// copyLog passes an agent's log on, each part as soon as it comes.
+// copyLog passes an agent's log on, each part as soon as it comes; to who asks by
+// WebSocket as messages.
 func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper, location *url.URL) {
-	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, location.String(), nil)
+	ctx, end := context.WithCancel(r.Context())
+	defer end()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location.String(), nil)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -118,6 +122,10 @@ func copyLog(w http.ResponseWriter, r *http.Request, transport http.RoundTripper
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAgentMessage))
 		writeError(w, agentError(answer.StatusCode, string(text)))
+		return
+	}
+	if websocket.IsWebSocketUpgrade(r) {
+		sendMessages(w, r, answer.Body, end)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain")

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,6 +94,35 @@ func TestLogPassesOptionsAndBytesOn(t *testing.T) {
 	}
 	if got := asked.String(); got != "/containerLogs/default/web/app?tailLines=7&timestamps=true" {
 		t.Errorf("agent was asked for %s", got)
+	}
+}
+
+func TestLogIsSentOverWebSocket(t *testing.T) {
+	connections, _ := newConnections(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "one\ntwo\n")
+	}))
+	handler, err := connections.Log(t.Context(), "default", "web", "", &corev1.PodLogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	dialer := websocket.Dialer{Subprotocols: []string{"binary.k8s.io"}}
+	socket, _, err := dialer.DialContext(t.Context(), strings.Replace(server.URL, "http", "ws", 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }()
+	read := ""
+	for {
+		_, message, err := socket.ReadMessage()
+		if err != nil {
+			break
+		}
+		read += string(message)
+	}
+	if read != "one\ntwo\n" {
+		t.Errorf("the messages hold %q", read)
 	}
 }
 
