@@ -39,6 +39,7 @@ type Controller struct {
 	byNode   cache.Indexer
 	nodes    corelisters.NodeLister
 	clock    clock.PassiveClock
+	seen     sightings
 	queue    *controller.Queue
 	synced   []cache.InformerSynced
 }
@@ -59,7 +60,7 @@ func New(env controller.Env) (controller.Runner, error) {
 		if old.Spec.NodeName != pod.Spec.NodeName || !equality.Semantic.DeepEqual(old.Spec.Tolerations, pod.Spec.Tolerations) {
 			c.podChanged(pod)
 		}
-	}, nil)
+	}, func(pod *corev1.Pod) { c.seen.forget(pod.UID) })
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +108,9 @@ type verdict struct {
 }
 
 // judge decides for a pod under taints. A pod goes when the first of its
-// tolerations runs out, counted from when the taint came; one that it does not
-// tolerate is over at once.
-func judge(tolerations []corev1.Toleration, taints []corev1.Taint, now time.Time) verdict {
+// tolerations runs out, counted from when the taint came, or from seen if the
+// taint does not tell; one that it does not tolerate is over at once.
+func judge(tolerations []corev1.Toleration, taints []corev1.Taint, seen, now time.Time) verdict {
 	decided := verdict{stay: true}
 	end := func(at time.Time) {
 		if decided.stay || at.Before(decided.at) {
@@ -133,7 +134,7 @@ func judge(tolerations []corev1.Toleration, taints []corev1.Taint, now time.Time
 			end(now)
 		case shortest == nil:
 		default:
-			since := now
+			since := seen
 			if taints[i].TimeAdded != nil {
 				since = taints[i].TimeAdded.Time
 			}
@@ -160,9 +161,10 @@ func (c *Controller) reconcile(ctx context.Context, key string) (time.Duration, 
 		return 0, nil // its node is not known; its coming brings another look
 	}
 	now := c.clock.Now()
-	decided := judge(pod.Spec.Tolerations, noExecute(node), now)
+	decided := judge(pod.Spec.Tolerations, noExecute(node), c.seen.since(pod.UID, now), now)
 	switch {
 	case decided.stay:
+		c.seen.forget(pod.UID)
 		return 0, nil
 	case decided.at.After(now):
 		return decided.at.Sub(now), nil

@@ -16,6 +16,7 @@ func TestNoExecuteTaintsEndPods(t *testing.T) {
 	tolerate := func(key string, seconds *int64) corev1.Toleration {
 		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: seconds}
 	}
+	silent, seen := corev1.Taint{Key: "silent", Effect: corev1.TaintEffectNoExecute}, now.Add(-10*time.Second)
 	five, fifty := int64(300), int64(50)
 	for name, c := range map[string]struct {
 		tolerations []corev1.Toleration
@@ -28,10 +29,11 @@ func TestNoExecuteTaintsEndPods(t *testing.T) {
 		"for a time, from when it came":   {[]corev1.Toleration{tolerate(unreachable.Key, &five)}, []corev1.Taint{unreachable}, verdict{at: now.Add(200 * time.Second)}},
 		"the time is over":                {[]corev1.Toleration{tolerate(unreachable.Key, &fifty)}, []corev1.Taint{unreachable}, verdict{at: now.Add(-50 * time.Second)}},
 		"the shortest counts":             {[]corev1.Toleration{tolerate(unreachable.Key, &five), tolerate("", &fifty)}, []corev1.Taint{unreachable}, verdict{at: now.Add(-50 * time.Second)}},
+		"a taint that tells no time":      {[]corev1.Toleration{tolerate(silent.Key, &fifty)}, []corev1.Taint{silent}, verdict{at: now.Add(40 * time.Second)}},
 		"one of two taints not tolerated": {[]corev1.Toleration{tolerate(unreachable.Key, nil)}, []corev1.Taint{unreachable, other}, verdict{at: now}},
 		"first to run out of two":         {[]corev1.Toleration{tolerate(unreachable.Key, &five), tolerate(other.Key, &fifty)}, []corev1.Taint{unreachable, other}, verdict{at: now.Add(-50 * time.Second)}},
 	} {
-		if got := judge(c.tolerations, c.taints, now); got != c.want {
+		if got := judge(c.tolerations, c.taints, seen, now); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
