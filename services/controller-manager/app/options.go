@@ -46,7 +46,7 @@ func New() *Options {
 		config: controller.Config{
 			NodeCIDRMaskSizeIPv4: 24, NodeCIDRMaskSizeIPv6: 64, ConcurrentSyncs: map[string]int{},
 			NodeMonitorPeriod: 5 * time.Second, NodeMonitorGracePeriod: 50 * time.Second, NodeStartupGracePeriod: time.Minute,
-			TerminatedPodThreshold: 12500, MaxEndpointsPerSlice: 100, EnableGarbageCollector: true,
+			TerminatedPodThreshold: 12500, MaxEndpointsPerSlice: 100, EnableGarbageCollector: true, QuotaSyncPeriod: 5 * time.Minute,
 		},
 	}
 }
@@ -66,6 +66,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.config.TerminatedPodThreshold, "terminated-pod-gc-threshold", o.config.TerminatedPodThreshold, "how many ended pods may stay before the oldest are deleted; 0 or less keeps all")
 	fs.IntVar(&o.config.MaxEndpointsPerSlice, "max-endpoints-per-slice", o.config.MaxEndpointsPerSlice, "endpoints that one EndpointSlice holds at most, 1 to 1000")
 	fs.BoolVar(&o.config.EnableGarbageCollector, "enable-garbage-collector", o.config.EnableGarbageCollector, "delete objects whose owners are gone")
+	fs.DurationVar(&o.config.QuotaSyncPeriod, "resource-quota-sync-period", o.config.QuotaSyncPeriod, "how often what quotas count is counted though nothing changes")
 }
 
 func (o *Options) addNodeFlags(fs *pflag.FlagSet) {
@@ -92,6 +93,7 @@ func (o *Options) addWorkerFlags(fs *pflag.FlagSet) {
 		{"concurrent-service-endpoint-syncs", "endpointslice-controller", 5},
 		{"concurrent-namespace-syncs", "namespace-controller", 10},
 		{"concurrent-gc-syncs", "garbage-collector-controller", 20},
+		{"concurrent-resource-quota-syncs", "resourcequota-controller", 5},
 	} {
 		count := w.count
 		o.workers[w.controller] = &count

@@ -76,6 +76,7 @@ type Config struct {
 	TerminatedPodThreshold int // 0 or less keeps all terminated pods
 	MaxEndpointsPerSlice   int
 	EnableGarbageCollector bool
+	QuotaSyncPeriod        time.Duration
 }
 
 // Workers is how many keys the controller of that name works on at once.

@@ -11,10 +11,14 @@ import (
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodeipam"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodelifecycle"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/podgc"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/pvcprotection"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/pvprotection"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/replicaset"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/resourcequota"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/rootca"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/serviceaccount"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/tainteviction"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/vacprotection"
 )
 
 // All is every controller, in the order in which they start. A new one is a
@@ -33,5 +37,9 @@ func All() []controller.Definition {
 		namespace.Definition(),
 		garbagecollector.Definition(),
 		podgc.Definition(),
+		pvcprotection.Definition(),
+		pvprotection.Definition(),
+		vacprotection.Definition(),
+		resourcequota.Definition(),
 	}
 }
