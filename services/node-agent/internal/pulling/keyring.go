@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -45,9 +46,13 @@ func newKeyring(secrets []*corev1.Secret) (keyring, error) {
 			ring = append(ring, credential{registry: normalizeRegistry(registry), auth: auth.config(registry)})
 		}
 	}
-	// The most precise entry of those that match is tried first.
-	slices.SortStableFunc(ring, func(a, b credential) int { return strings.Compare(b.registry, a.registry) })
+	ring.sort()
 	return ring, first
+}
+
+// sort puts the most precise entry first of those that match an image.
+func (k keyring) sort() {
+	slices.SortStableFunc(k, func(a, b credential) int { return strings.Compare(b.registry, a.registry) })
 }
 
 func parseSecret(secret *corev1.Secret) (map[string]dockerAuth, error) {
@@ -99,7 +104,9 @@ func (k keyring) lookup(image string) []*runtimeapi.AuthConfig {
 	var found []*runtimeapi.AuthConfig
 	for _, entry := range k {
 		if matches(entry.registry, where) {
-			found = append(found, entry.auth)
+			auth := proto.CloneOf(entry.auth)
+			auth.ServerAddress = serverOf(image) // an entry may be a pattern, which is no server
+			found = append(found, auth)
 		}
 	}
 	return found

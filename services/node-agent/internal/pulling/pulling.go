@@ -49,8 +49,29 @@ type Secrets interface {
 type Puller struct {
 	Service Service
 	Secrets Secrets
+	Plugins *Plugins // nil for none
 	// Event tells the pod's author; warning is false for what is normal.
 	Event func(pod *corev1.Pod, container *corev1.Container, warning bool, reason, message string)
+	// Progress is how many bytes of how many a pull has read; nil, or false, when it is
+	// not known.
+	Progress func(image string) (done, total int64, ok bool)
+}
+
+// Request is for one image.
+type Request struct {
+	Pod       *corev1.Pod
+	Container *corev1.Container // that it is for; nil for a volume's
+	Image     string
+	Policy    corev1.PullPolicy
+	Sandbox   *runtimeapi.PodSandboxConfig
+	State     *State // of the pod
+	// Report is called now and then with how far a long pull is; it may be nil.
+	Report func(message string)
+}
+
+// ForContainer asks for the container's image.
+func ForContainer(pod *corev1.Pod, container *corev1.Container) Request {
+	return Request{Pod: pod, Container: container, Image: container.Image, Policy: container.ImagePullPolicy}
 }
 
 // State is what of a pod's pulls is remembered between tries.
@@ -65,36 +86,31 @@ func NewState() *State {
 	return &State{backoff: backoff.Map{Base: base, Max: most}, last: map[string]*Error{}}
 }
 
-// Ensure returns the container's image, pulled if it must be. The error is an
-// *Error.
-func (p *Puller) Ensure(ctx context.Context, pod *corev1.Pod, container *corev1.Container, sandbox *runtimeapi.PodSandboxConfig, state *State) (criconfig.Image, error) {
-	image := container.Image
-	if _, err := images.Normalize(image); err != nil {
-		message := fmt.Sprintf("Failed to apply default image tag %q: %v", image, err)
-		p.Event(pod, container, true, "InspectFailed", message)
-		return criconfig.Image{}, &Error{Reason: ReasonInvalidImageName, Message: message, Retry: time.Now().Add(state.backoff.Max)}
+// Ensure returns the image, pulled if it must be. The error is an *Error.
+func (p *Puller) Ensure(ctx context.Context, r Request) (criconfig.Image, error) {
+	event := func(warning bool, reason, message string) { p.Event(r.Pod, r.Container, warning, reason, message) }
+	if _, err := images.Normalize(r.Image); err != nil {
+		message := fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err)
+		event(true, "InspectFailed", message)
+		return criconfig.Image{}, &Error{Reason: ReasonInvalidImageName, Message: message, Retry: time.Now().Add(r.State.backoff.Max)}
 	}
-	name := withTag(image)
+	name := withTag(r.Image)
 	found, err := p.Service.Image(ctx, name)
 	if err != nil {
-		message := fmt.Sprintf("Failed to inspect image %q: %v", image, status.Convert(err).Message())
-		p.Event(pod, container, true, "InspectFailed", message)
-		return criconfig.Image{}, &Error{Reason: ReasonImageInspectError, Message: message, Retry: time.Now().Add(state.backoff.Base)}
+		message := fmt.Sprintf("Failed to inspect image %q: %v", r.Image, status.Convert(err).Message())
+		event(true, "InspectFailed", message)
+		return criconfig.Image{}, &Error{Reason: ReasonImageInspectError, Message: message, Retry: time.Now().Add(r.State.backoff.Base)}
 	}
-	if found != nil && !mustPull(container) {
-		p.Event(pod, container, false, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
+	if found != nil && r.Policy != corev1.PullAlways {
+		event(false, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", r.Image))
 		return describe(found), nil
 	}
-	if container.ImagePullPolicy == corev1.PullNever {
-		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", image)
-		p.Event(pod, container, true, ReasonErrImageNeverPull, message)
-		return criconfig.Image{}, &Error{Reason: ReasonErrImageNeverPull, Message: message, Retry: time.Now().Add(state.backoff.Base)}
+	if r.Policy == corev1.PullNever {
+		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
+		event(true, ReasonErrImageNeverPull, message)
+		return criconfig.Image{}, &Error{Reason: ReasonErrImageNeverPull, Message: message, Retry: time.Now().Add(r.State.backoff.Base)}
 	}
-	return p.pull(ctx, pod, container, name, sandbox, state)
-}
-
-func mustPull(container *corev1.Container) bool {
-	return container.ImagePullPolicy == corev1.PullAlways
+	return p.pull(ctx, r, name)
 }
 
 func withTag(image string) string {
@@ -104,68 +120,77 @@ func withTag(image string) string {
 	return image + ":latest"
 }
 
-func (p *Puller) pull(ctx context.Context, pod *corev1.Pod, container *corev1.Container, name string, sandbox *runtimeapi.PodSandboxConfig, state *State) (criconfig.Image, error) {
-	image := container.Image
-	if last := state.last[image]; last != nil && time.Now().Before(last.Retry) {
-		message := fmt.Sprintf("Back-off pulling image %q: %s", image, last.Error())
-		p.Event(pod, container, false, "BackOff", fmt.Sprintf("Back-off pulling image %q", image))
+func (p *Puller) pull(ctx context.Context, r Request, name string) (criconfig.Image, error) {
+	state := r.State
+	if last := state.last[r.Image]; last != nil && time.Now().Before(last.Retry) {
+		message := fmt.Sprintf("Back-off pulling image %q: %s", r.Image, last.Error())
+		p.Event(r.Pod, r.Container, false, "BackOff", fmt.Sprintf("Back-off pulling image %q", r.Image))
 		return criconfig.Image{}, &Error{Reason: ReasonImagePullBackOff, Message: message, Retry: last.Retry}
 	}
-	p.Event(pod, container, false, "Pulling", fmt.Sprintf("Pulling image %q", image))
+	p.Event(r.Pod, r.Container, false, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()
-	err := p.try(ctx, pod, name, sandbox)
+	found, err := p.fetch(ctx, r, name)
 	if err == nil {
-		var found *runtimeapi.Image
-		if found, err = p.Service.Image(ctx, name); err == nil && found == nil {
-			err = errors.New("the image is not there after it was pulled")
-		}
-		if err == nil {
-			delete(state.last, image)
-			state.backoff.Reset(image)
-			took := time.Since(start).Truncate(time.Millisecond)
-			p.Event(pod, container, false, "Pulled",
-				fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", image, took, took, found.GetSize()))
-			return describe(found), nil
-		}
+		delete(state.last, r.Image)
+		state.backoff.Reset(r.Image)
+		took := time.Since(start).Truncate(time.Millisecond)
+		p.Event(r.Pod, r.Container, false, "Pulled",
+			fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", r.Image, took, took, found.GetSize()))
+		return describe(found), nil
 	}
 	if ctx.Err() != nil {
 		return criconfig.Image{}, ctx.Err()
 	}
-	message := fmt.Sprintf("failed to pull image %q: %s", image, status.Convert(err).Message())
-	p.Event(pod, container, true, "Failed", "F"+message[1:])
-	state.backoff.Next(image, time.Now())
-	failure := &Error{Reason: ReasonErrImagePull, Message: message, Retry: time.Now().Add(state.backoff.Pause(image, time.Now()))}
-	state.last[image] = failure
+	message := fmt.Sprintf("failed to pull image %q: %s", r.Image, status.Convert(err).Message())
+	p.Event(r.Pod, r.Container, true, "Failed", "F"+message[1:])
+	state.backoff.Next(r.Image, time.Now())
+	failure := &Error{Reason: ReasonErrImagePull, Message: message, Retry: time.Now().Add(state.backoff.Pause(r.Image, time.Now()))}
+	state.last[r.Image] = failure
 	return criconfig.Image{}, failure
 }
 
+func (p *Puller) fetch(ctx context.Context, r Request, name string) (*runtimeapi.Image, error) {
+	stop := p.follow(r, name)
+	err := p.try(ctx, r, name)
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	found, err := p.Service.Image(ctx, name)
+	if err == nil && found == nil {
+		err = errors.New("the image is not there after it was pulled")
+	}
+	return found, err
+}
+
 // try pulls with each of the credentials that may be meant, or with none.
-func (p *Puller) try(ctx context.Context, pod *corev1.Pod, name string, sandbox *runtimeapi.PodSandboxConfig) error {
+func (p *Puller) try(ctx context.Context, r Request, name string) error {
 	var secrets []*corev1.Secret
-	for _, ref := range pod.Spec.ImagePullSecrets {
+	for _, ref := range r.Pod.Spec.ImagePullSecrets {
 		// A secret that is missing may not be needed; the pull will tell.
-		if secret, err := p.Secrets.Secret(ctx, pod.Namespace, ref.Name); err == nil {
+		if secret, err := p.Secrets.Secret(ctx, r.Pod.Namespace, ref.Name); err == nil {
 			secrets = append(secrets, secret)
 		}
 	}
 	ring, badSecret := newKeyring(secrets)
-	auths := ring.lookup(name)
+	asked, badPlugin := p.Plugins.keyring(ctx, name, r.Pod)
+	auths := append(ring.lookup(name), asked.lookup(name)...)
 	if len(auths) == 0 {
-		_, err := p.Service.Pull(ctx, name, nil, sandbox)
-		if err != nil && badSecret != nil {
-			return fmt.Errorf("%w (%w)", err, badSecret)
-		}
-		return err
+		auths = []*runtimeapi.AuthConfig{nil}
 	}
 	var errs []error
 	for _, auth := range auths {
-		_, err := p.Service.Pull(ctx, name, auth, sandbox)
+		_, err := p.Service.Pull(ctx, name, auth, r.Sandbox)
 		if err == nil {
 			return nil
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if without := errors.Join(badSecret, badPlugin); without != nil {
+		return fmt.Errorf("%w (%w)", err, without)
+	}
+	return err
 }
 
 func describe(image *runtimeapi.Image) criconfig.Image {

@@ -99,8 +99,9 @@ func TestEnsureFollowsThePolicy(t *testing.T) {
 			var events []string
 			p := &Puller{Service: service, Event: func(_ *corev1.Pod, _ *corev1.Container, _ bool, reason, _ string) { events = append(events, reason) }}
 			state := NewState()
-			container := &corev1.Container{Image: c.image, ImagePullPolicy: c.policy}
-			_, err := p.Ensure(t.Context(), &corev1.Pod{}, container, nil, state)
+			request := ForContainer(&corev1.Pod{}, &corev1.Container{Image: c.image, ImagePullPolicy: c.policy})
+			request.State = state
+			_, err := p.Ensure(t.Context(), request)
 			if got := reason(err); got != c.reason {
 				t.Errorf("reason %q, want %q", got, c.reason)
 			}
@@ -110,7 +111,7 @@ func TestEnsureFollowsThePolicy(t *testing.T) {
 			if c.reason != ReasonErrImagePull {
 				return
 			}
-			if _, err := p.Ensure(t.Context(), &corev1.Pod{}, container, nil, state); reason(err) != ReasonImagePullBackOff || service.pulls != 1 {
+			if _, err := p.Ensure(t.Context(), request); reason(err) != ReasonImagePullBackOff || service.pulls != 1 {
 				t.Errorf("the next try: %v after %d pulls", err, service.pulls)
 			}
 		})

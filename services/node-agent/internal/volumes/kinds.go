@@ -9,5 +9,6 @@ func kinds() []kind {
 		hostPathKind{},
 		downwardAPIKind{},
 		projectedKind{},
+		imageKind{},
 	}
 }

@@ -91,6 +91,7 @@ type request struct {
 
 type result struct {
 	path     string    // on the host
+	image    string    // instead of path: what the runtime makes the volume from
 	readOnly bool      // must be mounted so
 	renew    time.Time // when to set it up again; zero is never
 	live     bool      // its content changes with what it is made from
@@ -172,7 +173,7 @@ func (m *Manager) Mount(ctx context.Context, pod *corev1.Pod) (map[string]Mounte
 	defer p.mu.Unlock()
 	mounts := make(map[string]Mounted, len(p.mounted))
 	for name, r := range p.mounted {
-		mounts[name] = Mounted{HostPath: r.path, ReadOnly: r.readOnly}
+		mounts[name] = Mounted{HostPath: r.path, Image: r.image, ReadOnly: r.readOnly}
 	}
 	return mounts, nil
 }
