@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/negotiation"
 	"github.com/sampan-io/sampan/services/apiserver/internal/patch"
@@ -24,6 +23,7 @@ import (
 // patchRequest is what a PATCH says.
 type patchRequest struct {
 	kind    types.PatchType
+	cbor    bool // the applied configuration is in CBOR, not in YAML
 	body    []byte
 	options *metav1.PatchOptions
 	write   rest.Write
@@ -34,6 +34,10 @@ func (e *endpoint) patchRequest(r *http.Request, info *request.Info) (*patchRequ
 	if err != nil {
 		return nil, err
 	}
+	cbor := kind == types.ApplyCBORPatchType
+	if cbor {
+		kind = types.ApplyYAMLPatchType // the same, in another form
+	}
 	body, err := readBody(r)
 	if err != nil {
 		return nil, err
@@ -42,7 +46,7 @@ func (e *endpoint) patchRequest(r *http.Request, info *request.Info) (*patchRequ
 	if err != nil {
 		return nil, err
 	}
-	p := &patchRequest{kind: kind, body: body, options: options}
+	p := &patchRequest{kind: kind, cbor: cbor, body: body, options: options}
 	// Admission sees a patch as an update.
 	p.write = write(r, options.FieldManager, options.DryRun, &metav1.UpdateOptions{
 		TypeMeta: optionsKind("UpdateOptions"), DryRun: options.DryRun,
@@ -145,17 +149,16 @@ func (p *patchRequest) force() bool { return p.options.Force != nil && *p.option
 
 // configuration is the applied configuration in the body.
 func (p *patchRequest) configuration(r *http.Request, kind schema.GroupVersionKind, target rest.Target) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := yaml.Unmarshal(p.body, &u.Object); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	content, strict, err := p.applied()
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding %s: %v", p.format(), err))
 	}
-	if level := strictness(p.options.FieldValidation); level != metav1.FieldValidationIgnore {
-		if err := yaml.UnmarshalStrict(p.body, &map[string]any{}); err != nil {
-			if level == metav1.FieldValidationStrict {
-				return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", err))
-			}
-			request.AddWarning(r.Context(), err.Error())
+	u := &unstructured.Unstructured{Object: content}
+	if level := strictness(p.options.FieldValidation); strict != nil && level != metav1.FieldValidationIgnore {
+		if level == metav1.FieldValidationStrict {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding %s: %v", p.format(), strict))
 		}
+		request.AddWarning(r.Context(), strict.Error())
 	}
 	if got := u.GroupVersionKind(); got != kind {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid object type: %v", got))

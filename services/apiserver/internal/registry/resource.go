@@ -98,7 +98,8 @@ type Untyped struct {
 	// version, and says where that was if track is set. It fails on metadata of the
 	// wrong types.
 	Coerce func(obj runtime.Object, track bool) (unknown []string, err error)
-	// Convert brings an object that it takes over into another version.
+	// Convert brings an object that it takes over into another version, for
+	// server-side apply: it keeps fields that the version does not know.
 	Convert func(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
 	// ReplicasPaths is where each version keeps the replicas of its scale.
 	ReplicasPaths managedfields.ResourcePathMappings

@@ -108,9 +108,9 @@ func (k *kind) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, crd 
 		New:        served.create, KeyPrefix: "/registry/" + k.group + "/" + k.names.Plural,
 		StoredVersion: schema.GroupVersion{Group: k.group, Version: k.storage}, StoredAsJSON: true,
 		FromStored: served.fromStored, Strategy: served.strategy(), Table: printed(v.AdditionalPrinterColumns),
-		Types: k.types,
+		Types: served.types,
 		Untyped: &registry.Untyped{
-			Edition: k.edition, Coerce: served.coerce, Convert: k.convert, ReplicasPaths: k.replicasPaths(),
+			Edition: k.edition, Coerce: served.coerce, Convert: k.relate, ReplicasPaths: k.replicasPaths(),
 			Model: modelName(version.WithKind(k.names.Kind)), ListModel: modelName(version.WithKind(k.names.ListKind)), Models: served.models,
 		},
 		Subresources: served.subresources(),
@@ -158,20 +158,7 @@ func (v *view) coerce(obj runtime.Object, track bool) ([]string, error) {
 
 // fromStored makes of a stored object what this version serves.
 func (v *view) fromStored(obj runtime.Object) (runtime.Object, error) {
-	return v.kind.convert(obj, v.gvk.GroupVersion())
-}
-
-// convert brings an object into a version, as its schema has it now.
-func (k *kind) convert(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error) {
-	u, err := asUnstructured(obj)
-	if err != nil {
-		return nil, err
-	}
-	converted, err := k.converter.Convert(context.Background(), u, to)
-	if err != nil {
-		return nil, err
-	}
-	s, err := k.schema(to.Version)
+	converted, s, err := v.kind.convert(obj, v.gvk.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +168,36 @@ func (k *kind) convert(obj runtime.Object, to schema.GroupVersion) (runtime.Obje
 
 // toStored makes of an object of another version what is stored.
 func (k *kind) toStored(obj runtime.Object) (runtime.Object, error) {
-	return k.convert(obj.DeepCopyObject(), schema.GroupVersion{Group: k.group, Version: k.storage})
+	converted, s, err := k.convert(obj.DeepCopyObject(), k.storage)
+	if err != nil {
+		return nil, err
+	}
+	s.Prune(converted)
+	return converted, nil
+}
+
+// convert brings an object into a version, whose schema is still to be applied.
+func (k *kind) convert(obj runtime.Object, version string) (*unstructured.Unstructured, *structural.Schema, error) {
+	s, err := k.schema(version)
+	if err != nil {
+		return nil, nil, err
+	}
+	u, err := asUnstructured(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	converted, err := k.converter.Convert(context.Background(), u, schema.GroupVersion{Group: k.group, Version: version})
+	return converted, s, err
+}
+
+// relate brings an object into a version, with fields that its schema does not
+// know: server-side apply needs them when it comes back.
+func (k *kind) relate(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error) {
+	u, err := asUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	return k.converter.Convert(context.Background(), u, to)
 }
 
 func asUnstructured(obj runtime.Object) (*unstructured.Unstructured, error) {

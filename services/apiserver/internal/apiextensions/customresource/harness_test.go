@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/testserver"
@@ -166,4 +167,39 @@ func (r *recorder) take() []string {
 	list := r.list
 	r.list = nil
 	return list
+}
+
+type definitionObject = apiextensionsv1.CustomResourceDefinition
+
+// mustChange updates a definition.
+func mustChange(t testing.TB, server *testserver.Server, name string, change func(*definitionObject)) {
+	t.Helper()
+	client := definitions(t, server).ApiextensionsV1().CustomResourceDefinitions()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		d, err := client.Get(context.Background(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(d)
+		_, err = client.Update(context.Background(), d, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatalf("changing %s: %v", name, err)
+	}
+}
+
+// awaitServed waits until what is served is as wanted.
+func awaitServed(t testing.TB, wanted func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !wanted() {
+		select {
+		case <-deadline:
+			t.Fatal("it is not served as wanted after 10 s")
+		case <-tick.C:
+		}
+	}
 }

@@ -3,7 +3,6 @@ package customresource
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -164,13 +163,15 @@ func (d describe) list(v *view) *spec.Schema {
 	return out
 }
 
-// types relates objects of all versions to their schemas, for server-side apply.
-func (k *kind) types() (managedfields.TypeConverter, error) {
-	crd, err := k.config.Load()
+// types relates objects to their schemas, for server-side apply. Objects of this
+// version must have declared fields only; those of others may carry fields that
+// only this one has, for conversions that rename nothing lose nothing.
+func (v *view) types() (managedfields.TypeConverter, error) {
+	crd, err := v.kind.config.Load()
 	if err != nil {
 		return nil, err
 	}
-	meta, err := k.config.MetaModels()
+	meta, err := v.kind.config.MetaModels()
 	if err != nil {
 		return nil, err
 	}
@@ -182,15 +183,40 @@ func (k *kind) types() (managedfields.TypeConverter, error) {
 		}
 	}
 	d := describe{skeleton: true}
-	for _, v := range crd.Spec.Versions {
-		kind := schema.GroupVersionKind{Group: k.group, Version: v.Name, Kind: k.names.Kind}
-		if models[modelName(kind)], err = d.object(crd, v.Name, kind); err != nil {
+	for _, version := range crd.Spec.Versions {
+		kind := schema.GroupVersionKind{Group: v.gvk.Group, Version: version.Name, Kind: v.gvk.Kind}
+		model, err := d.object(crd, version.Name, kind)
+		if err != nil {
 			return nil, err
 		}
+		if version.Name != v.gvk.Version {
+			loosen(model)
+		}
+		models[modelName(kind)] = model
 	}
-	types, err := managedfields.NewTypeConverter(maps.Clone(models), crd.Spec.PreserveUnknownFields)
+	types, err := managedfields.NewTypeConverter(models, crd.Spec.PreserveUnknownFields)
 	if err != nil {
-		return nil, fmt.Errorf("reading the schema of %s: %w", k.name, err)
+		return nil, fmt.Errorf("reading the schema of %s: %w", v.kind.name, err)
 	}
 	return types, nil
+}
+
+// loosen lets objects have fields that are not declared.
+func loosen(s *spec.Schema) {
+	if s == nil {
+		return
+	}
+	if len(s.Properties) > 0 {
+		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+	}
+	for name, property := range s.Properties {
+		loosen(&property)
+		s.Properties[name] = property
+	}
+	if s.Items != nil {
+		loosen(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil {
+		loosen(s.AdditionalProperties.Schema)
+	}
 }

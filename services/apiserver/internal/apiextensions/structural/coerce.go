@@ -37,6 +37,9 @@ func (s *Schema) Read(obj *unstructured.Unstructured) {
 	s.Default(obj)
 }
 
+// Prune drops what the schema does not know.
+func (s *Schema) Prune(obj *unstructured.Unstructured) { s.prune(obj, false) }
+
 // prune drops unknown fields, and nulls that may not be and have no default.
 func (s *Schema) prune(obj *unstructured.Unstructured, track bool) []string {
 	if s.keep {
