@@ -8,6 +8,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/apiextensions/crd"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/apiregistration"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/apps"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/autoscaling"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/batch"
@@ -84,6 +85,7 @@ func New(d Deps) []*registry.Resource {
 		core.ServiceAccounts(d.Token),
 		core.Services(allocations, d.Proxying),
 		crd.Definitions(),
+		apiregistration.APIServices(),
 		apps.ControllerRevisions(),
 		apps.DaemonSets(),
 		apps.Deployments(),
