@@ -32,6 +32,7 @@ type endpoint struct {
 	// jsonPrefix starts the JSON of each object; items of lists are without it.
 	jsonPrefix                      []byte
 	json, protobuf, partial, partPB watch.Encoding
+	cbor, cborItem, partCBOR        watch.Encoding
 }
 
 func newEndpoint(api *API, resource *registry.Resource, life context.Context) *endpoint { //nolint:revive // a life is not the call's context
@@ -60,6 +61,9 @@ func newEndpoint(api *API, resource *registry.Resource, life context.Context) *e
 	e.protobuf = watch.Encoding{Name: "protobuf" + version, Encode: e.encodeProtobuf}
 	e.partial = watch.Encoding{Name: "partial-json", Encode: encodePartialJSON}
 	e.partPB = watch.Encoding{Name: "partial-protobuf", Encode: encodePartialProtobuf}
+	e.cbor = watch.Encoding{Name: "cbor" + version, Encode: e.encodeCBOR}
+	e.cborItem = watch.Encoding{Name: "cbor-item" + version, Encode: e.encodeCBORItem}
+	e.partCBOR = watch.Encoding{Name: "partial-cbor", Encode: encodePartialCBOR}
 	return e
 }
 
@@ -114,6 +118,10 @@ func encodePartialProtobuf(obj runtime.Object) ([]byte, error) {
 func (e *endpoint) encoded(o *watch.Object, out negotiation.Output) ([]byte, error) {
 	binary := out.Format == negotiation.Protobuf
 	switch {
+	case out.View == negotiation.Metadata && out.Format == negotiation.CBOR:
+		return o.Encoded(e.partCBOR)
+	case out.Format == negotiation.CBOR:
+		return o.Encoded(e.cbor)
 	case out.View == negotiation.Metadata && binary:
 		return o.Encoded(e.partPB)
 	case out.View == negotiation.Metadata:

@@ -47,7 +47,7 @@ func (e *endpoint) writeCached(w http.ResponseWriter, r *http.Request, code int,
 		return writeTable(w, r, code, out, table)
 	}
 	data, err := e.encoded(o, out)
-	if err == nil && out.Format != negotiation.Protobuf {
+	if err == nil && (out.Format == negotiation.JSON || out.Format == negotiation.YAML) {
 		data, err = response.FromJSON(data, out)
 	}
 	if err != nil {
@@ -89,9 +89,12 @@ func (e *endpoint) list(w http.ResponseWriter, r *http.Request, info *request.In
 	return e.writeList(w, r, out, list, meta)
 }
 
+// listEncoder is a list in one of the formats, as parts.
+type listEncoder func(*watch.List, metav1.ListMeta, negotiation.Output) ([][]byte, error)
+
 func (e *endpoint) writeList(w http.ResponseWriter, r *http.Request, out negotiation.Output, list *watch.List, meta metav1.ListMeta) error {
-	if out.Format == negotiation.Protobuf {
-		parts, err := e.protobufList(list, meta, out)
+	if binary := map[negotiation.Format]listEncoder{negotiation.Protobuf: e.protobufList, negotiation.CBOR: e.cborList}[out.Format]; binary != nil {
+		parts, err := binary(list, meta, out)
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/yaml"
@@ -43,6 +45,7 @@ func TestBytesAreThoseOfUpstreamsEncoders(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRaw(t, s)
+	codecs := serializer.NewCodecFactory(clientscheme.Scheme, serializer.WithSerializer(cbor.NewSerializerInfo))
 	for path, into := range map[string]runtime.Object{
 		"/api/v1/namespaces/default/configmaps":                   &corev1.ConfigMapList{},
 		"/api/v1/namespaces/default/configmaps?limit=2":           &corev1.ConfigMapList{},
@@ -53,13 +56,13 @@ func TestBytesAreThoseOfUpstreamsEncoders(t *testing.T) {
 		"/api/v1/namespaces":                                      &corev1.NamespaceList{},
 		"/api/v1/namespaces/default":                              &corev1.Namespace{},
 	} {
-		for _, mediaType := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/json;pretty=1"} {
+		for _, mediaType := range []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor", "application/json;pretty=1"} {
 			got := r.want(200, "GET", path, nil, "Accept: "+mediaType)
 			base, pretty := strings.CutSuffix(mediaType, ";pretty=1")
 			if have := got.header.Get("Content-Type"); have != base {
 				t.Errorf("%s as %s: content type %q", path, mediaType, have)
 			}
-			info, _ := runtime.SerializerInfoForMediaType(clientscheme.Codecs.SupportedMediaTypes(), base)
+			info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), base)
 			obj, kind, err := info.Serializer.Decode(got.body, nil, into.DeepCopyObject())
 			if err != nil {
 				t.Fatalf("%s as %s: %v", path, mediaType, err)

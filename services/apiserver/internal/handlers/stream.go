@@ -45,11 +45,7 @@ func (e *endpoint) newStream(w http.ResponseWriter, r *http.Request, out negotia
 
 // start sends the headers, so that the client knows the watch is open.
 func (s *stream) start() {
-	mediaType := s.out.Format.MediaType()
-	if s.out.Format == negotiation.Protobuf {
-		mediaType += ";stream=watch"
-	}
-	s.w.Header().Set("Content-Type", mediaType)
+	s.w.Header().Set("Content-Type", s.out.Format.StreamType())
 	s.w.Header().Set("Cache-Control", "no-cache, private")
 	s.w.WriteHeader(http.StatusOK)
 	s.flush()
@@ -92,7 +88,9 @@ func (s *stream) send(event *watch.Event) error {
 		s.fail(err)
 		return err
 	}
-	s.frame(kind, object)
+	if err := s.frame(kind, object); err != nil {
+		return err
+	}
 	// A WebSocket has each event in a message of its own.
 	if (s.socket != nil || len(s.buffer) > maxBuffered) && !s.flush() {
 		return http.ErrHandlerTimeout
@@ -101,8 +99,13 @@ func (s *stream) send(event *watch.Event) error {
 }
 
 // frame appends one event.
-func (s *stream) frame(kind string, object []byte) {
-	if s.out.Format != negotiation.Protobuf {
+func (s *stream) frame(kind string, object []byte) error {
+	switch s.out.Format {
+	case negotiation.CBOR:
+		var err error
+		s.buffer, err = cborEvent(s.buffer, kind, object)
+		return err
+	case negotiation.JSON, negotiation.YAML:
 		s.buffer = append(s.buffer, `{"type":"`...)
 		s.buffer = append(s.buffer, kind...)
 		s.buffer = append(s.buffer, `","object":`...)
@@ -114,7 +117,7 @@ func (s *stream) frame(kind string, object []byte) {
 		if s.socket == nil {
 			s.buffer = append(s.buffer, '\n')
 		}
-		return
+		return nil
 	}
 	extension := appendHeader(nil, tagExtensionRaw, len(object))
 	head := appendField(nil, tagEventType, []byte(kind))
@@ -125,6 +128,7 @@ func (s *stream) frame(kind string, object []byte) {
 	}
 	s.buffer = append(s.buffer, head...)
 	s.buffer = append(s.buffer, object...)
+	return nil
 }
 
 // encode is an event's type and object.
@@ -154,7 +158,10 @@ func (s *stream) encodeTable(table *metav1.Table) ([]byte, error) {
 	}
 	s.columns = true
 	parts, err := tableJSON(table)
-	return join(parts), err
+	if err != nil {
+		return nil, err
+	}
+	return response.FromJSON(join(parts), negotiation.Output{Format: s.out.Format})
 }
 
 func (s *stream) encodeBookmark(event *watch.Event) ([]byte, error) {
@@ -194,6 +201,7 @@ func (s *stream) fail(err error) {
 	if encodeErr != nil {
 		return
 	}
-	s.frame("ERROR", object)
-	s.flush()
+	if s.frame("ERROR", object) == nil {
+		s.flush()
+	}
 }

@@ -130,7 +130,7 @@ func (e *endpoint) tableOfObject(r *http.Request, out negotiation.Output, objs [
 
 func writeTable(w http.ResponseWriter, r *http.Request, code int, out negotiation.Output, t *metav1.Table) error {
 	parts, err := tableJSON(t)
-	if err == nil && (out.Pretty || out.Format == negotiation.YAML) {
+	if err == nil && (out.Pretty || out.Format != negotiation.JSON) {
 		var data []byte
 		data, err = response.FromJSON(join(parts), out)
 		parts = [][]byte{data}

@@ -16,7 +16,7 @@ import (
 func (e *endpoint) untypedBody(r *http.Request, level string) (runtime.Object, error) {
 	format, err := negotiation.Body(r)
 	if err == nil && format == negotiation.Protobuf {
-		err = negotiation.UnsupportedBody([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML})
+		err = negotiation.UnsupportedBody([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR})
 	}
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (e *endpoint) decodePatched(data []byte, level string) (runtime.Object, err
 // need the tags of a Go type.
 func (e *endpoint) patchTypes() []types.PatchType {
 	if e.resource.Untyped != nil {
-		return []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType}
+		return []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType}
 	}
-	return []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
+	return []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType, types.ApplyCBORPatchType}
 }

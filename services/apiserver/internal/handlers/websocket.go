@@ -50,7 +50,7 @@ func (s *stream) upgrade(gone func()) (closing func(), ok bool) {
 // message sends one event as a message of its own.
 func (s *stream) message(data []byte) bool {
 	kind := websocket.TextMessage
-	if s.out.Format == negotiation.Protobuf {
+	if s.out.Format == negotiation.Protobuf || s.out.Format == negotiation.CBOR {
 		kind = websocket.BinaryMessage
 	}
 	_ = s.socket.SetWriteDeadline(time.Now().Add(writeTimeout))

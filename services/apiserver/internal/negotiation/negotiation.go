@@ -22,6 +22,7 @@ const (
 	JSON Format = iota
 	YAML
 	Protobuf
+	CBOR
 )
 
 // MediaType is the format's name on the wire.
@@ -31,8 +32,22 @@ func (f Format) MediaType() string {
 		return runtime.ContentTypeYAML
 	case Protobuf:
 		return runtime.ContentTypeProtobuf
+	case CBOR:
+		return runtime.ContentTypeCBOR
 	default:
 		return runtime.ContentTypeJSON
+	}
+}
+
+// StreamType is the name of a sequence of such documents.
+func (f Format) StreamType() string {
+	switch f {
+	case Protobuf:
+		return runtime.ContentTypeProtobuf + ";stream=watch"
+	case CBOR:
+		return runtime.ContentTypeCBORSequence
+	default:
+		return f.MediaType()
 	}
 }
 
@@ -59,7 +74,7 @@ type Output struct {
 type Endpoint struct {
 	Views  bool // Tables and partial metadata
 	Stream bool // a watch: no YAML
-	// TextOnly endpoints have whole objects in JSON and YAML only.
+	// TextOnly endpoints do not have whole objects in protobuf.
 	TextOnly bool
 }
 
@@ -87,6 +102,8 @@ func match(clause goautoneg.Accept, endpoint Endpoint) (Output, bool) {
 		out.Format = YAML
 	case "application/vnd.kubernetes.protobuf":
 		out.Format = Protobuf
+	case runtime.ContentTypeCBOR:
+		out.Format = CBOR
 	default:
 		return out, false
 	}
@@ -135,9 +152,9 @@ func prettyQuery(r *http.Request) bool {
 }
 
 func notAcceptable(endpoint Endpoint) error {
-	types := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf}
+	types := []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR, runtime.ContentTypeProtobuf}
 	if endpoint.Stream {
-		types = []string{runtime.ContentTypeJSON + ";stream=watch", runtime.ContentTypeProtobuf + ";stream=watch"}
+		types = []string{runtime.ContentTypeJSON + ";stream=watch", runtime.ContentTypeCBORSequence, runtime.ContentTypeProtobuf + ";stream=watch"}
 	}
 	if endpoint.TextOnly {
 		types = types[:len(types)-1]
@@ -162,9 +179,11 @@ func Body(r *http.Request) (Format, error) {
 			return YAML, nil
 		case runtime.ContentTypeProtobuf:
 			return Protobuf, nil
+		case runtime.ContentTypeCBOR:
+			return CBOR, nil
 		}
 	}
-	return JSON, UnsupportedBody([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeProtobuf})
+	return JSON, UnsupportedBody([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, runtime.ContentTypeCBOR, runtime.ContentTypeProtobuf})
 }
 
 // UnsupportedBody is the 415 of an endpoint that takes these media types.

@@ -11,8 +11,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/negotiation"
@@ -67,8 +70,11 @@ func Status(err error) *metav1.Status {
 
 // Encode is obj in a form; apiVersion and kind must be set.
 func Encode(obj runtime.Object, out negotiation.Output) ([]byte, error) {
-	if out.Format == negotiation.Protobuf {
+	switch out.Format {
+	case negotiation.Protobuf:
 		return Protobuf(obj)
+	case negotiation.CBOR:
+		return CBOR(obj)
 	}
 	data, err := JSON(obj)
 	if err != nil {
@@ -93,9 +99,22 @@ func Protobuf(obj runtime.Object) ([]byte, error) {
 	return buffer.Bytes(), err
 }
 
-// FromJSON turns a JSON document into the textual form that is asked for.
+// CBOR is obj in CBOR, with the tag that says so.
+func CBOR(obj runtime.Object) ([]byte, error) {
+	var buffer bytes.Buffer
+	err := cbor.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(obj, &buffer)
+	return buffer.Bytes(), err
+}
+
+// FromJSON turns a JSON document into the form that is asked for.
 func FromJSON(data []byte, out negotiation.Output) ([]byte, error) {
 	switch {
+	case out.Format == negotiation.CBOR:
+		var content map[string]any
+		if err := utiljson.Unmarshal(data, &content); err != nil {
+			return nil, err
+		}
+		return CBOR(&unstructured.Unstructured{Object: content})
 	case out.Format == negotiation.YAML:
 		return yaml.JSONToYAML(data)
 	case out.Pretty:
