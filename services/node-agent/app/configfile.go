@@ -48,6 +48,7 @@ func (o *Options) merge(c *kubeletv1beta1.KubeletConfiguration) error {
 		o.parsed.taints = c.RegisterWithTaints
 	}
 	o.mergeTimes(c)
+	o.mergeImages(c)
 	o.mergeEviction(c)
 	return o.mergeReserved(c)
 }
@@ -135,6 +136,7 @@ func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 		SeccompDefault:            &o.seccomp, AllowedUnsafeSysctls: o.sysctls, SerializeImagePulls: &no,
 		ConfigMapAndSecretChangeDetectionStrategy: kubeletv1beta1.WatchChangeDetectionStrategy,
 	}
+	o.images.describe(c)
 	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes
 	c.Authentication.X509.ClientCAFile = o.clientCA
 	c.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeWebhook

@@ -59,6 +59,7 @@ type Options struct {
 	providerID    string
 
 	runtimeOptions
+	images     imageOptions
 	masquerade bool
 	bridge     string
 	mtu        int
@@ -116,6 +117,7 @@ func New() *Options {
 		leaseFor: 40 * time.Second, maxImages: defaultImages, logCheckEvery: 10 * time.Second, maxRestartPause: 5 * time.Minute,
 		runtimeTimeout: 2 * time.Minute, streamIdle: 4 * time.Hour, reserved: corev1.ResourceList{},
 	}
+	o.images = defaultImageOptions()
 	o.evict.settings.Hard, o.evict.transition = eviction.DefaultHard(), 5*time.Minute
 	o.health.address, o.health.port = "127.0.0.1", defaultHealthPort
 	return o
@@ -203,6 +205,7 @@ func (o *Options) addRuntimeFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.cgroupRoot, "cgroup-root", o.cgroupRoot, "control group that those of pods are below")
 	fs.StringVar(&o.endpoint, "container-runtime-endpoint", o.endpoint, "unix socket of another CRI runtime; empty uses the one built in")
 	o.runtimeOptions.addFlags(fs)
+	o.images.addFlags(fs)
 	fs.StringVar(&o.bridge, "pod-bridge", o.bridge, "name of the pods' bridge")
 	fs.IntVar(&o.mtu, "pod-mtu", o.mtu, "MTU of pods' interfaces; 0 leaves it to the kernel")
 	fs.BoolVar(&o.masquerade, "pod-masquerade", o.masquerade, "let pods reach other networks with the node's address")
@@ -266,6 +269,8 @@ func (o *Options) checkFixed() error {
 		return errors.New("--read-only-port: only 0 is supported")
 	case o.cgroupDriver != "cgroupfs":
 		return errors.New("--cgroup-driver: only cgroupfs is supported")
+	case (o.images.providerConfig == "") != (o.images.providerDir == ""):
+		return errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir go together")
 	case (o.certFile == "") != (o.keyFile == ""):
 		return errors.New("--tls-cert-file and --tls-private-key-file go together")
 	case o.proxySilent < 0:
@@ -277,6 +282,9 @@ func (o *Options) checkFixed() error {
 }
 
 func (o *Options) parse() error {
+	if err := o.images.policy.Validate(); err != nil {
+		return err
+	}
 	for text := range strings.SplitSeq(o.nodeIP, ",") {
 		if text == "" {
 			continue

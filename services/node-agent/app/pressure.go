@@ -127,38 +127,9 @@ func (d podDisk) Container(ctx context.Context, pod *corev1.Pod, container strin
 	return total
 }
 
-// removeUnusedImages removes all that no container has and that are not pinned.
+// removeUnusedImages is the last thing to do before a pod has to go.
 func (a *agent) removeUnusedImages(ctx context.Context) {
-	containers, err := a.cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return
+	if err := a.imageGC.RemoveUnused(ctx); err != nil {
+		a.log.WarnContext(ctx, "Removing unused images", "err", err)
 	}
-	used := map[string]bool{}
-	for _, c := range containers.GetContainers() {
-		used[c.GetImageRef()], used[c.GetImageId()], used[c.GetImage().GetImage()] = true, true, true
-	}
-	images, err := a.cri.ListImages(ctx, &runtimeapi.ListImagesRequest{})
-	if err != nil {
-		return
-	}
-	for _, image := range images.GetImages() {
-		if image.GetPinned() || used[image.GetId()] || anyUsed(used, image) {
-			continue
-		}
-		a.log.InfoContext(ctx, "Removing an image, for the disk is nearly full", "image", image.GetId(), "tags", image.GetRepoTags())
-		if _, err := a.cri.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: image.GetId()}}); err != nil {
-			a.log.InfoContext(ctx, "An image is not removed", "image", image.GetId(), "err", err)
-		}
-	}
-}
-
-func anyUsed(used map[string]bool, image *runtimeapi.Image) bool {
-	for _, list := range [][]string{image.GetRepoTags(), image.GetRepoDigests()} {
-		for _, name := range list {
-			if used[name] {
-				return true
-			}
-		}
-	}
-	return false
 }

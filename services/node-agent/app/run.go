@@ -26,19 +26,21 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
 	"github.com/sampan-io/sampan/services/node-agent/internal/draining"
 	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
+	"github.com/sampan-io/sampan/services/node-agent/internal/imagegc"
 	"github.com/sampan-io/sampan/services/node-agent/internal/logs"
 	"github.com/sampan-io/sampan/services/node-agent/internal/metrics"
 	"github.com/sampan-io/sampan/services/node-agent/internal/network"
 	"github.com/sampan-io/sampan/services/node-agent/internal/node"
 	"github.com/sampan-io/sampan/services/node-agent/internal/objects"
 	"github.com/sampan-io/sampan/services/node-agent/internal/podevents"
+	"github.com/sampan-io/sampan/services/node-agent/internal/podresources"
 	"github.com/sampan-io/sampan/services/node-agent/internal/podworker"
 	"github.com/sampan-io/sampan/services/node-agent/internal/probes"
-	"github.com/sampan-io/sampan/services/node-agent/internal/pulling"
 	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
 	"github.com/sampan-io/sampan/services/node-agent/internal/runtime"
 	"github.com/sampan-io/sampan/services/node-agent/internal/status"
 	"github.com/sampan-io/sampan/services/node-agent/internal/tokens"
+	"github.com/sampan-io/sampan/services/node-agent/internal/users"
 	"github.com/sampan-io/sampan/services/node-agent/internal/volumes"
 )
 
@@ -62,8 +64,11 @@ type agent struct {
 	status   *status.Publisher
 	events   *podevents.Recorder
 	workers  *podworker.Workers
+	users    *users.Ranges
+	imageGC  *imagegc.Collector
 	proxies  *draining.Proxies
 	evictor  *eviction.Manager
+	assign   *assigner
 	services cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
 	gate     *delegated.Gate
@@ -178,6 +183,9 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.evictor = a.evictions(machine)
 	a.node = node.New(a.nodeConfig(machine))
+	if a.assign, err = a.newAssigner(machine); err != nil {
+		return &component.UsageError{Err: err}
+	}
 	a.factory = informers.NewSharedInformerFactory(a.api, 0)
 	a.services = a.factory.Core().V1().Services().Informer()
 	a.events = podevents.New(context.WithoutCancel(ctx), a.api, a.hostname)
@@ -201,7 +209,17 @@ func (a *agent) assemble(ctx context.Context) error {
 		},
 	})
 	a.proxies = draining.New(a.proxy, a.proxySilent, a.log)
-	a.workers = podworker.New(a.workersConfig(version.GetRuntimeName(), machine))
+	if a.users, err = users.Open(filepath.Join(a.rootDir, "pods")); err != nil {
+		return err
+	}
+	a.imageGC = a.collector()
+	puller, err := a.puller()
+	if err != nil {
+		return err
+	}
+	config := a.workersConfig(version.GetRuntimeName(), machine)
+	config.Puller = puller
+	a.workers = podworker.New(config)
 	return nil
 }
 
@@ -209,6 +227,12 @@ func (a *agent) nodeConfig(machine node.Machine) node.Config {
 	return node.Config{
 		Name: a.hostname, IPs: a.parsed.nodeIPs, Labels: a.labels, Taints: a.parsed.taints, Register: a.registerNode, ProviderID: a.providerID,
 		Port: int32(a.port), MaxPods: a.maxPods, RootDir: a.rootDir, Reserved: a.reserved, Pressure: a.evictor.Conditions,
+		Devices: func() (capacity, allocatable corev1.ResourceList) {
+			if a.assign == nil {
+				return nil, nil
+			}
+			return a.assign.devices.Resources()
+		},
 		Kept: func(capacity corev1.ResourceList) corev1.ResourceList {
 			return eviction.Kept(a.parsed.thresholds, capacity)
 		},
@@ -238,10 +262,9 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 			Name: a.hostname, HostIPs: addressStrings(a.parsed.nodeIPs), Hostname: host, LogsDir: a.podLogs,
 			ClusterDNS: a.clusterDNS, ClusterDomain: a.clusterDomain, ResolvConf: a.resolvConf, Cgroups: a.cgroups,
 			MemoryCapacity: machine.Memory, Allocatable: a.node.Allocatable, SeccompRoot: filepath.Join(a.rootDir, "seccomp"), SeccompDefault: a.seccomp,
-			UnsafeSysctls: a.sysctls,
+			UnsafeSysctls: a.sysctls, Users: a.users.Namespace,
 		},
 		Cgroups: a.cgroups, Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
-		Puller: &pulling.Puller{Service: runtimeAdapter{a.cri}, Secrets: a.objects, Event: a.events.Event},
 		Probes: a.probes, Status: a.status, Events: a.events, Observer: a.metrics,
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *status.End {
 			if end := a.evictor.Admit(pod); end != nil {
@@ -250,8 +273,8 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 			}
 			return admit.Admit(pod, others)
 		},
-		Resizable: admit.Resizable,
-		Drainer:   a.proxies, Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
+		Assigner: a.assign, Resizable: a.resizable(admit),
+		Drainer: a.proxies, Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
 	}
 }
 
@@ -285,6 +308,13 @@ func (a *agent) start(ctx context.Context, group *errgroup.Group) {
 	limits := &eviction.LocalStorage{Pods: a.workers, Disk: podDisk{a}, Every: 10 * time.Second, Evicted: a.tellEvicted, Log: a.log}
 	group.Go(func() error { return ended(ctx, limits.Run(ctx)) })
 	group.Go(func() error { return ended(ctx, a.evictor.Run(ctx)) })
+	group.Go(func() error { return ended(ctx, a.assign.devices.Run(ctx)) })
+	group.Go(func() error { return ended(ctx, a.shareCPUs(ctx)) })
+	resources := &podresources.Server{Pods: a.workers.Pods, Devices: a.assign.devices, CPUs: a.assign.cpus, Memory: a.assign.memory}
+	group.Go(func() error {
+		return ended(ctx, resources.Run(ctx, filepath.Join(a.rootDir, "pod-resources", "kubelet.sock")))
+	})
+	group.Go(func() error { return ended(ctx, a.imageGC.Run(ctx)) })
 	sweeper := &orphans{client: a.cri, workers: a.workers, volumes: a.volumes, cgroups: a.cgroups, log: a.log}
 	group.Go(func() error { return ended(ctx, sweeper.run(ctx, a.synced)) })
 }

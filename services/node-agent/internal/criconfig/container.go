@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"path/filepath"
 	"strconv"
 
@@ -21,6 +22,16 @@ type Image struct {
 	Username string // or a name
 }
 
+// Assigned is what only one container can have: devices, CPUs and memory.
+type Assigned struct {
+	CPUs, Mems  string // in the kernel's form of lists; "" is all
+	Env         []*runtimeapi.KeyValue
+	Mounts      []*runtimeapi.Mount
+	Devices     []*runtimeapi.Device
+	CDI         []*runtimeapi.CDIDevice
+	Annotations map[string]string
+}
+
 // Container is all that a container's configuration is made from.
 type Container struct {
 	Pod      *corev1.Pod
@@ -31,6 +42,8 @@ type Container struct {
 	Mounts   []*runtimeapi.Mount
 	// TargetID is the container whose processes an ephemeral one sees, or "".
 	TargetID string
+	// Assigned is what the container has of the node for itself.
+	Assigned Assigned
 	// MessagePath is the file on the host that the termination message goes to.
 	MessagePath string
 }
@@ -60,13 +73,32 @@ func (n Node) Container(c Container) (*runtimeapi.ContainerConfig, error) {
 		StopSignal: stopSignal(spec),
 		Linux:      &runtimeapi.LinuxContainerConfig{Resources: n.resources(c.Pod, spec), SecurityContext: security},
 	}
+	config.Linux.Resources.CpusetCpus, config.Linux.Resources.CpusetMems = c.Assigned.CPUs, c.Assigned.Mems
+	config.Mounts = append(config.Mounts, c.Assigned.Mounts...)
+	config.Devices, config.CDIDevices = c.Assigned.Devices, c.Assigned.CDI
+	config.Envs = append(config.Envs, c.Assigned.Env...) // what the container says wins
+	maps.Copy(config.Annotations, c.Assigned.Annotations)
 	for _, v := range c.Env {
 		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
 	if c.MessagePath != "" {
 		config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: spec.TerminationMessagePath, HostPath: c.MessagePath})
 	}
+	mapOwners(config.Mounts, security.GetNamespaceOptions().GetUsernsOptions())
 	return config, nil
+}
+
+// mapOwners lets root of a pod with users of its own be the owner of what is root's on
+// the node. The runtime does so for images itself.
+func mapOwners(mounts []*runtimeapi.Mount, user *runtimeapi.UserNamespace) {
+	if user == nil || user.GetMode() != runtimeapi.NamespaceMode_POD {
+		return
+	}
+	for _, mount := range mounts {
+		if mount.GetImage() == nil {
+			mount.UidMappings, mount.GidMappings = user.GetUids(), user.GetGids()
+		}
+	}
 }
 
 // Hash tells apart containers that must be made anew when the pod changes: only

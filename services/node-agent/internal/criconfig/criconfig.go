@@ -3,6 +3,7 @@
 package criconfig
 
 import (
+	"errors"
 	"path/filepath"
 	"strconv"
 
@@ -30,6 +31,9 @@ type Node struct {
 	SeccompRoot    string // folder of Localhost seccomp profiles
 	SeccompDefault bool   // RuntimeDefault for containers that say nothing
 	UnsafeSysctls  []string
+	// Users is the user namespace of a pod, nil for those that have the node's. Without
+	// it no pod can have its own.
+	Users func(pod *corev1.Pod) (*runtimeapi.UserNamespace, error)
 }
 
 // PodLogsDir is where the logs of a pod's containers lie.
@@ -44,6 +48,10 @@ func (n Node) Sandbox(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSandboxCo
 	if err != nil {
 		return nil, err
 	}
+	linux, err := n.sandboxLinux(pod)
+	if err != nil {
+		return nil, err
+	}
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
 		LogDirectory: n.PodLogsDir(pod),
@@ -51,7 +59,7 @@ func (n Node) Sandbox(pod *corev1.Pod, attempt uint32) (*runtimeapi.PodSandboxCo
 		Labels:       podLabels(pod),
 		Annotations:  pod.Annotations,
 		PortMappings: portMappings(pod),
-		Linux:        n.sandboxLinux(pod),
+		Linux:        linux,
 	}
 	if !pod.Spec.HostNetwork {
 		hostname, _ := n.HostnameOf(pod)
@@ -107,9 +115,13 @@ func Restartable(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-func (n Node) sandboxLinux(pod *corev1.Pod) *runtimeapi.LinuxPodSandboxConfig {
+func (n Node) sandboxLinux(pod *corev1.Pod) (*runtimeapi.LinuxPodSandboxConfig, error) {
+	namespaces, err := n.namespaces(pod)
+	if err != nil {
+		return nil, err
+	}
 	security := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: Namespaces(pod),
+		NamespaceOptions: namespaces,
 		Privileged:       privilegedPod(pod),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
@@ -129,11 +141,25 @@ func (n Node) sandboxLinux(pod *corev1.Pod) *runtimeapi.LinuxPodSandboxConfig {
 			}
 		}
 	}
-	return linux
+	return linux, nil
 }
 
-// Namespaces says which namespaces the pod shares with the node.
-func Namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
+// namespaces says which namespaces the pod shares with the node, and who its users are.
+func (n Node) namespaces(pod *corev1.Pod) (*runtimeapi.NamespaceOption, error) {
+	options := sharedNamespaces(pod)
+	switch {
+	case n.Users != nil:
+		var err error
+		if options.UsernsOptions, err = n.Users(pod); err != nil {
+			return nil, err
+		}
+	case pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers:
+		return nil, errors.New("this node gives pods no user namespaces")
+	}
+	return options, nil
+}
+
+func sharedNamespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
 	options := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if pod.Spec.HostNetwork {
 		options.Network = runtimeapi.NamespaceMode_NODE
@@ -146,9 +172,6 @@ func Namespaces(pod *corev1.Pod) *runtimeapi.NamespaceOption {
 	}
 	if pod.Spec.HostPID {
 		options.Pid = runtimeapi.NamespaceMode_NODE
-	}
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		options.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD}
 	}
 	return options
 }

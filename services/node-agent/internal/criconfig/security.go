@@ -14,8 +14,12 @@ func (n Node) security(c Container) (*runtimeapi.LinuxContainerSecurityContext, 
 	if err := verifyNonRoot(c, context); err != nil {
 		return nil, err
 	}
+	namespaces, err := n.namespaces(c.Pod)
+	if err != nil {
+		return nil, err
+	}
 	out := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions:   Namespaces(c.Pod),
+		NamespaceOptions:   namespaces,
 		SupplementalGroups: supplementalGroups(c.Pod),
 		MaskedPaths:        maskedPaths(),
 		ReadonlyPaths:      readonlyPaths(),
@@ -36,7 +40,6 @@ func (n Node) security(c Container) (*runtimeapi.LinuxContainerSecurityContext, 
 	if context.Capabilities != nil {
 		out.Capabilities = &runtimeapi.Capability{AddCapabilities: names(context.Capabilities.Add), DropCapabilities: names(context.Capabilities.Drop)}
 	}
-	var err error
 	if out.Seccomp, err = n.seccomp(context, out.Privileged); err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ func fieldRules() map[string]rule {
 		"containerLogMaxSize": nil, "containerLogMaxFiles": nil, "containerLogMonitorInterval": nil,
 		"containerRuntimeEndpoint":  nil,
 		"nodeStatusUpdateFrequency": nil, "nodeStatusReportFrequency": nil, "nodeLeaseDurationSeconds": nil, "nodeStatusMaxImages": nil,
+		"imageGCHighThresholdPercent": nil, "imageGCLowThresholdPercent": nil, "imageMinimumGCAge": nil, "imageMaximumGCAge": nil,
 		"systemReserved": nil, "kubeReserved": nil,
 		"registerNode": nil, "registerWithTaints": nil, "providerID": nil,
 		"seccompDefault": nil, "allowedUnsafeSysctls": nil, "crashLoopBackOff": nil, "runtimeRequestTimeout": nil,

@@ -201,3 +201,12 @@ func describe(image *runtimeapi.Image) criconfig.Image {
 	}
 	return out
 }
+
+// FullName is the name that the runtime lists an image by; one that is no name stays as
+// it is.
+func FullName(image string) string {
+	if name, err := images.Normalize(withTag(image)); err == nil {
+		return name
+	}
+	return image
+}
