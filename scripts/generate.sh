@@ -20,3 +20,17 @@ go tool openapi-gen --output-dir "$definitions" --output-pkg github.com/sampan-i
   --output-file zz_generated.openapi.go --go-header-file /dev/null --report-filename "$report" "${packages[@]}"
 rm -f "$report"
 go run -tags openapi ./openapi ../../services/apiserver/internal/openapi/data
+
+# Validation by the rules that the types declare. The generated registration is called by name, not by init.
+bin=$(mktemp -d)
+trap 'rm -rf "$bin"; rm -f "$definitions"/zz_*' EXIT
+go build -o "$bin/validation-gen" k8s.io/code-generator/cmd/validation-gen
+(
+  cd ../../services/apiserver
+  "$bin/validation-gen" --output-file zz_generated.validations.go --go-header-file /dev/null \
+    --readonly-pkg k8s.io/apimachinery/pkg/api/resource --readonly-pkg k8s.io/apimachinery/pkg/runtime --readonly-pkg k8s.io/apimachinery/pkg/types \
+    --readonly-pkg k8s.io/apimachinery/pkg/util/intstr --readonly-pkg time --readonly-pkg k8s.io/api/scheduling/v1alpha3 \
+    ./internal/registry/declared/...
+  sed -i '/^func init() { localSchemeBuilder/d' internal/registry/declared/*/zz_generated.validations.go
+  gofmt -w internal/registry/declared/*/zz_generated.validations.go
+)

@@ -115,6 +115,7 @@ func (s *Store) createPrepared(ctx context.Context, strategy *registry.Strategy,
 	if strategy.Validate != nil {
 		errs = append(errs, strategy.Validate(ctx, obj)...)
 	}
+	errs = s.rules.Validate(ctx, obj, nil, "", errs)
 	if err := s.invalid(obj, errs); err != nil {
 		return Result{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/declared"
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
 
@@ -32,6 +33,7 @@ type Engine struct {
 	installs  sync.Mutex // one change of stores at a time
 	admission registry.Admission
 	converter *lazyTypes
+	rules     *declared.Rules
 
 	subscribers sync.WaitGroup
 }
@@ -41,7 +43,7 @@ var _ registry.State = (*Engine)(nil)
 // New makes the engine. It panics when a resource is listed twice or has no
 // cache, which are mistakes in the program.
 func New(config Config) *Engine {
-	e := &Engine{admission: config.Admission, converter: newLazyTypes(builtInTypes)}
+	e := &Engine{admission: config.Admission, converter: newLazyTypes(builtInTypes), rules: declared.New()}
 	all := newStores()
 	versions := map[string][]*registry.Resource{}
 	for _, resource := range config.Resources {
@@ -58,7 +60,7 @@ func New(config Config) *Engine {
 		if all.versions[resource.GroupVersionResource] != nil {
 			panic(fmt.Sprintf("rest: resource %s is listed twice", resource.GroupVersionResource))
 		}
-		all.add(newStore(resource, versions[resource.KeyPrefix], cache, config.Admission, e.converter))
+		all.add(e.newStore(resource, versions[resource.KeyPrefix], cache))
 	}
 	e.stores.Store(all)
 	return e

@@ -43,7 +43,7 @@ func (e *Engine) Install(versions []*registry.Resource, cache watch.Store) {
 	defer e.installs.Unlock()
 	all := e.stores.Load().without(versions[0].GroupResource())
 	for _, version := range versions {
-		all.add(newStore(version, versions, cache, e.admission, e.converter))
+		all.add(e.newStore(version, versions, cache))
 	}
 	e.stores.Store(all)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/declared"
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
 
@@ -25,6 +26,7 @@ type Store struct {
 	codec     codec
 	admission registry.Admission
 	managers  *managers
+	rules     *declared.Rules
 }
 
 // Write is what a write request says besides its object.
@@ -57,13 +59,13 @@ func (r Result) Decode() (runtime.Object, error) {
 	return r.Object, nil
 }
 
-func newStore(resource *registry.Resource, versions []*registry.Resource, cache watch.Store, admission registry.Admission, converter *lazyTypes) *Store {
+func (e *Engine) newStore(resource *registry.Resource, versions []*registry.Resource, cache watch.Store) *Store {
 	gvk := resource.GroupVersion().WithKind(resource.Kind)
 	s := &Store{
 		resource: resource, gvk: gvk, group: resource.GroupResource(), cache: cache,
-		codec: newCodec(resource), admission: admission,
+		codec: newCodec(resource), admission: e.admission, rules: e.rules,
 	}
-	s.managers = newManagers(resource, versions, converter)
+	s.managers = newManagers(resource, versions, e.converter)
 	return s
 }
 

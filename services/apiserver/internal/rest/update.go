@@ -214,6 +214,7 @@ func (s *Store) updatePrepared(ctx context.Context, u *update, current *watch.Ob
 	if u.strategy.ValidateUpdate != nil {
 		errs = append(errs, u.strategy.ValidateUpdate(ctx, obj, old)...)
 	}
+	errs = s.rules.Validate(ctx, obj, old, u.target.Subresource, errs)
 	if err := s.invalid(obj, errs); err != nil {
 		return Result{}, err
 	}

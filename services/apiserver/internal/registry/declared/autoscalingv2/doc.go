@@ -1,0 +1,6 @@
+// Package autoscalingv2 has the validation that the types of k8s.io/api/autoscaling/v2 declare,
+// made by validation-gen.
+//
+// +k8s:validation-gen=TypesWithField=TypeMeta
+// +k8s:validation-gen-input=k8s.io/api/autoscaling/v2
+package autoscalingv2
