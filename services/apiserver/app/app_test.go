@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -34,7 +35,19 @@ func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
 	for _, c := range []struct{ flag, want string }{
 		{"--audit-policy-file=x", "not supported by this server, and not safe to ignore: --audit-policy-file"},
 		{"--encryption-provider-config=x", "--encryption-provider-config"},
-		{"--etcd-servers=http://127.0.0.1:2379", "--etcd-servers"},
+		{"--etcd-servers=127.0.0.1:2379", "is not of the form"},
+		{"--etcd-servers=http://127.0.0.1:2379 --etcd-certfile=x", "must be given together"},
+		{"--etcd-servers-overrides=/events#http://127.0.0.1:2379", "--etcd-servers-overrides"},
+		{"--storage-backend=etcd3", "needs --etcd-servers"},
+		{"--storage-backend=etcd2", "is not etcd3"},
+		{"--runtime-config=apps/v1=false", "apps/v1 cannot be switched off"},
+		{"--max-connection-bytes-per-sec=1000", "cannot be throttled"},
+		{"--audit-webhook-batch-throttle-enable", "--audit-webhook-batch-throttle-enable"},
+		{"--admission-control=AlwaysDeny", "--admission-control"},
+		{"--service-account-signing-endpoint=/run/signer", "--service-account-signing-endpoint"},
+		{"--tls-cipher-suites=TLS_NONE", "--tls-cipher-suites"},
+		{"--strict-transport-security-directives=always", "--strict-transport-security-directives"},
+		{"--insecure-port=0", "unknown flag: --insecure-port"},
 		{"--oidc-issuer-url=x", "--oidc-issuer-url"},
 		{"--nonsense", "unknown flag: --nonsense"},
 		{"--allow-privileged=false", "cannot refuse privileged containers"},
@@ -45,15 +58,51 @@ func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
 		{"--nats-listen-address=x", "--nats-listen-address"},
 		{"--tls-min-version=VersionTLS10", "--tls-min-version"},
 	} {
-		if _, err := parse(t, c.flag); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := parse(t, strings.Fields(c.flag)...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want an error with %q", c.flag, err, c.want)
 		}
 	}
 	if _, err := parse(t, "--audit-log-path", "/x"); err == nil || !strings.Contains(err.Error(), "not safe to ignore: --audit-log-path") {
 		t.Errorf("a value after a space: %v", err)
 	}
-	if _, err := parse(t, "--feature-gates=AllAlpha=true", "--enable-priority-and-fairness", "--storage-media-type=x"); err != nil {
+	if _, err := parse(t, "--feature-gates=AllAlpha=true", "--enable-priority-and-fairness", "--storage-media-type=x", "--audit-log-path=",
+		"--runtime-config=api/all=true,api/beta=false", "--etcd-servers=https://127.0.0.1:2379", "--storage-backend=etcd3"); err != nil {
 		t.Errorf("harmless flags: %v", err)
+	}
+}
+
+// What kubeadm and kind give to kube-apiserver is understood.
+func TestFlagsOfKubeadmAreTaken(t *testing.T) {
+	if _, err := parse(t, "--advertise-address=10.0.0.1", "--allow-privileged=true", "--authorization-mode=Node,RBAC", "--client-ca-file=/pki/ca.crt",
+		"--enable-admission-plugins=NodeRestriction", "--enable-bootstrap-token-auth=true", "--etcd-cafile=/pki/etcd/ca.crt",
+		"--etcd-certfile=/pki/c.crt", "--etcd-keyfile=/pki/c.key", "--etcd-servers=https://127.0.0.1:2379",
+		"--kubelet-client-certificate=/pki/k.crt", "--kubelet-client-key=/pki/k.key",
+		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname", "--proxy-client-cert-file=/pki/f.crt",
+		"--proxy-client-key-file=/pki/f.key", "--requestheader-allowed-names=front-proxy-client", "--requestheader-client-ca-file=/pki/f-ca.crt",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User", "--runtime-config=", "--secure-port=6443",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local", "--service-account-key-file=/pki/sa.pub",
+		"--service-account-signing-key-file=/pki/sa.key", "--service-cluster-ip-range=10.96.0.0/16", "--tls-cert-file=/pki/a.crt",
+		"--tls-private-key-file=/pki/a.key"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServingIsNarrowed(t *testing.T) {
+	s := testserver.Start(t, "--disable-http2-serving", "--strict-transport-security-directives=max-age=60,preload", "--tls-cipher-suites=TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")
+	answer, err := s.Anonymous().Get(s.Config.Host + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.ProtoMajor != 1 || answer.Header.Get("Strict-Transport-Security") != "max-age=60; preload" {
+		t.Errorf("HTTP %d with %q", answer.ProtoMajor, answer.Header.Get("Strict-Transport-Security"))
+	}
+	config := &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384}}
+	address := strings.TrimPrefix(s.Config.Host, "https://")
+	if conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", address); err == nil {
+		_ = conn.Close()
+		t.Error("a cipher suite that is not in the list was taken")
 	}
 }
 

@@ -143,6 +143,9 @@ func (c *config) serverTLS(b bundles) (*tls.Config, error) {
 		config.MinVersion = tls.VersionTLS13
 	}
 	config.NextProtos = []string{"h2", "http/1.1"}
+	if err := c.Hardening.apply(config); err != nil {
+		return nil, err
+	}
 	var list []*authn.Bundle
 	for _, bundle := range []*authn.Bundle{b.client, b.frontProxy} {
 		if bundle != nil {

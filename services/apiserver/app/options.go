@@ -17,6 +17,8 @@ import (
 type Options struct {
 	Serving   ServingOptions
 	Store     StoreOptions
+	Etcd      EtcdOptions
+	Hardening HardeningOptions
 	Identity  IdentityOptions
 	Tokens    TokenOptions
 	Network   NetworkOptions
@@ -106,6 +108,8 @@ func New() *Options { return &Options{} }
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Serving.addFlags(fs)
 	o.Store.addFlags(fs)
+	o.Etcd.addFlags(fs)
+	o.Hardening.addFlags(fs)
 	o.Identity.addFlags(fs)
 	o.Tokens.addFlags(fs)
 	o.Network.addFlags(fs)

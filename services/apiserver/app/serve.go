@@ -37,10 +37,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	}
 	s.health.AddReady(component.Check{Name: "poststarthook/bootstrap", Probe: s.probeReady})
 	s.health.AddReady(component.Check{Name: "shutdown", Probe: func(context.Context) error { return ctx.Err() }})
-	s.health.AddLive(component.Check{Name: "store", Probe: func(ctx context.Context) error {
-		_, err := store.Current(ctx)
-		return err
-	}})
+	s.health.AddLive(component.Check{Name: "store", Probe: s.probeStore(store)})
 	handler, closeWatches, err := s.handler()
 	if err != nil {
 		return err
@@ -52,7 +49,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	if err != nil {
 		return err
 	}
-	serving, stop := context.WithCancel(ctx)
+	serving, stop := delayed(ctx, s.Hardening.ShutdownDelay)
 	defer stop()
 	failed := make(chan error, 2)
 	s.running.Go(func() {
@@ -70,7 +67,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	})
 	context.AfterFunc(serving, closeWatches)
 	s.log.Info("Serving", "address", s.listener.Addr().String())
-	err = component.Serve(serving, s.listener, handler, config)
+	err = component.Serve(serving, s.listener, s.Hardening.strictTransport(handler), config)
 	s.streams.Close()
 	select {
 	case cause := <-failed:

@@ -67,9 +67,9 @@ func (c *config) run(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return &component.UsageError{Err: err}
 	}
-	store, err := c.openStore()
-	if err != nil { // used by another process, damaged, or not ours to read
-		return &component.UsageError{Err: err}
+	store, err := c.openStore(ctx)
+	if err != nil {
+		return err
 	}
 	// What serves requests outlives ctx, until those in flight are answered.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -12,6 +12,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage/bolt"
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
+	"github.com/sampan-io/sampan/services/internal/component"
 )
 
 // storeFile is the store's file in --data-dir.
@@ -21,10 +22,14 @@ const storeFile = "store.db"
 // bytes.
 const formsBudget = 64 << 20
 
-func (c *config) openStore() (storage.Interface, error) {
+func (c *config) openStore(ctx context.Context) (storage.Interface, error) {
+	if c.Etcd.used() {
+		return c.openEtcd(ctx)
+	}
 	store, err := bolt.Open(bolt.Options{Path: filepath.Join(c.Store.DataDir, storeFile), NoSync: c.Store.NoSync, Log: c.log})
 	if err != nil {
-		return nil, fmt.Errorf("opening the store in %s: %w", c.Store.DataDir, err)
+		// Used by another process, damaged, or not ours to read.
+		return nil, &component.UsageError{Err: fmt.Errorf("opening the store in %s: %w", c.Store.DataDir, err)}
 	}
 	return store, nil
 }
