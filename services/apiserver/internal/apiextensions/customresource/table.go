@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/jsonpath"
@@ -117,5 +116,5 @@ func date(value any) any {
 	if err := at.UnmarshalQueryParameter(text); err != nil {
 		return "<invalid>"
 	}
-	return metatable.ConvertToHumanReadableDateType(at)
+	return table.Since(at)
 }
