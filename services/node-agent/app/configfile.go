@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,15 +88,30 @@ func (o *Options) mergeEviction(c *kubeletv1beta1.KubeletConfiguration) {
 }
 
 func (o *Options) mergeReserved(c *kubeletv1beta1.KubeletConfiguration) error {
-	for _, list := range []map[string]string{c.SystemReserved, c.KubeReserved} {
-		for name, text := range list {
-			value, err := resource.ParseQuantity(text)
-			if err != nil {
-				return fmt.Errorf("reserved %s: %w", name, err)
+	unset := func(flag string) bool { return !o.flags.Changed(flag) }
+	take(&o.cpuPolicy, c.CPUManagerPolicy, unset("cpu-manager-policy"))
+	take(&o.memoryPolicy, c.MemoryManagerPolicy, unset("memory-manager-policy"))
+	take(&o.reservedCPUs, c.ReservedSystemCPUs, unset("reserved-cpus"))
+	take(&o.systemGroup, c.SystemReservedCgroup, unset("system-reserved-cgroup"))
+	take(&o.kubeGroup, c.KubeReservedCgroup, unset("kube-reserved-cgroup"))
+	if c.SystemReserved != nil && unset("system-reserved") {
+		o.systemReserved = c.SystemReserved
+	}
+	if c.KubeReserved != nil && unset("kube-reserved") {
+		o.kubeReserved = c.KubeReserved
+	}
+	if c.EnforceNodeAllocatable != nil && unset("enforce-node-allocatable") {
+		o.enforce = c.EnforceNodeAllocatable
+	}
+	if len(c.ReservedMemory) > 0 && unset("reserved-memory") {
+		o.parsed.reservedMemory = map[int]int64{}
+		for _, r := range c.ReservedMemory {
+			for name, amount := range r.Limits {
+				if name != corev1.ResourceMemory {
+					return fmt.Errorf("reservedMemory: %s is not supported, only memory is", name)
+				}
+				o.parsed.reservedMemory[int(r.NumaNode)] += amount.Value()
 			}
-			sum := o.reserved[corev1.ResourceName(name)]
-			sum.Add(value)
-			o.reserved[corev1.ResourceName(name)] = sum
 		}
 	}
 	return nil
@@ -114,13 +130,20 @@ func takePointer[T any](target *T, value *T, wanted bool) {
 	}
 }
 
+// reservations are those of memory in upstream's form.
+func (o *Options) reservations() []kubeletv1beta1.MemoryReservation {
+	var out []kubeletv1beta1.MemoryReservation
+	for _, id := range slices.Sorted(maps.Keys(o.parsed.reservedMemory)) {
+		out = append(out, kubeletv1beta1.MemoryReservation{
+			NumaNode: int32(id), Limits: corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(o.parsed.reservedMemory[id], resource.BinarySI)},
+		})
+	}
+	return out
+}
+
 // describe is the configuration in upstream's form.
 func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 	no, yes, files, images := false, true, int32(o.logMaxFiles), int32(o.maxImages)
-	reserved := map[string]string{}
-	for name, value := range maps.All(o.reserved) {
-		reserved[string(name)] = value.String()
-	}
 	c := &kubeletv1beta1.KubeletConfiguration{
 		TypeMeta: metav1.TypeMeta{Kind: "KubeletConfiguration", APIVersion: kubeletv1beta1.SchemeGroupVersion.String()},
 		Address:  o.address, Port: int32(o.port), TLSCertFile: o.certFile, TLSPrivateKeyFile: o.keyFile,
@@ -128,7 +151,10 @@ func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 		CgroupRoot: o.cgroupRoot, CgroupDriver: o.cgroupDriver, CgroupsPerQOS: &yes, CPUCFSQuota: &o.cfsQuota, PodPidsLimit: &o.podPIDs,
 		MaxPods: int32(o.maxPods), ContainerLogMaxSize: o.logMaxSize, ContainerLogMaxFiles: &files, ContainerRuntimeEndpoint: o.endpoint,
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: o.statusEvery}, NodeStatusReportFrequency: metav1.Duration{Duration: o.reportEvery},
-		NodeLeaseDurationSeconds: int32(o.leaseFor / time.Second), NodeStatusMaxImages: &images, SystemReserved: reserved,
+		NodeLeaseDurationSeconds: int32(o.leaseFor / time.Second), NodeStatusMaxImages: &images, SystemReserved: o.systemReserved, KubeReserved: o.kubeReserved,
+		CPUManagerPolicy: o.cpuPolicy, MemoryManagerPolicy: o.memoryPolicy, TopologyManagerPolicy: "none", TopologyManagerScope: "container",
+		ReservedSystemCPUs: o.reservedCPUs, ReservedMemory: o.reservations(), EnforceNodeAllocatable: o.enforce,
+		SystemReservedCgroup: o.systemGroup, KubeReservedCgroup: o.kubeGroup,
 		RegisterNode: &o.registerNode, RegisterWithTaints: o.parsed.taints, ProviderID: o.providerID, FailSwapOn: &o.failSwapOn,
 		EvictionHard: o.evict.settings.Hard, EvictionSoft: o.evict.settings.Soft, EvictionSoftGracePeriod: o.evict.settings.SoftGrace,
 		EvictionMinimumReclaim: o.evict.settings.MinReclaim, EvictionPressureTransitionPeriod: metav1.Duration{Duration: o.evict.transition},

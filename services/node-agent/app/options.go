@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
 
 	"github.com/sampan-io/sampan/services/internal/client"
 	"github.com/sampan-io/sampan/services/internal/component"
@@ -64,6 +65,17 @@ type Options struct {
 	bridge     string
 	mtu        int
 
+	// What of the machine is not for pods, and what pods have alone.
+	cpuPolicy      string
+	memoryPolicy   string
+	reservedCPUs   string
+	reservedMemory string
+	systemReserved map[string]string
+	kubeReserved   map[string]string
+	enforce        []string
+	systemGroup    string
+	kubeGroup      string
+
 	evict struct {
 		// As flags have them; empty leaves it to the file or to the defaults.
 		hard, soft, softGrace, minReclaim string
@@ -101,6 +113,9 @@ type Options struct {
 		taints     []corev1.Taint
 		logMaxSize int64
 		thresholds []eviction.Threshold
+		// reservedMemory is in bytes, by NUMA node.
+		reservedCPUs   cpuset.CPUSet
+		reservedMemory map[int]int64
 	}
 }
 
@@ -112,7 +127,7 @@ func New() *Options {
 	o := &Options{
 		rootDir: "/var/lib/sampan/node", runDir: "/run/sampan/node", address: "0.0.0.0", port: defaultPort,
 		clusterDomain: "cluster.local", resolvConf: "/etc/resolv.conf", maxPods: defaultPods, podPIDs: -1, registerNode: true,
-		bridge: "cni0", proxy: "127.0.0.1:10256", logMaxSize: "10Mi", logMaxFiles: defaultLogFiles, webhookTokens: true, authorization: "Webhook",
+		bridge: "cni0", proxy: "127.0.0.1:10256", cpuPolicy: noPolicy, memoryPolicy: "None", enforce: []string{enforcePods}, logMaxSize: "10Mi", logMaxFiles: defaultLogFiles, webhookTokens: true, authorization: "Webhook",
 		cgroupDriver: "cgroupfs", cfsQuota: true, statusEvery: 10 * time.Second, reportEvery: 5 * time.Minute,
 		leaseFor: 40 * time.Second, maxImages: defaultImages, logCheckEvery: 10 * time.Second, maxRestartPause: 5 * time.Minute,
 		runtimeTimeout: 2 * time.Minute, streamIdle: 4 * time.Hour, reserved: corev1.ResourceList{},
@@ -141,6 +156,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.health.port, "healthz-port", o.health.port, "port of the plain HTTP health check; 0 serves none")
 	o.addPodFlags(fs)
 	o.addEvictionFlags(fs)
+	o.addReservedFlags(fs)
 	o.addRuntimeFlags(fs)
 	o.addFixedFlags(fs)
 }
@@ -307,6 +323,9 @@ func (o *Options) parse() error {
 		return fmt.Errorf("--container-log-max-size: %w", err)
 	}
 	o.parsed.logMaxSize = size.Value()
+	if err := o.parseReserved(); err != nil {
+		return err
+	}
 	return o.parseEviction()
 }
 

@@ -183,6 +183,9 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	a.evictor = a.evictions(machine)
 	a.node = node.New(a.nodeConfig(machine))
+	if err := a.enforceAllocatable(machine.Memory); err != nil {
+		return &component.UsageError{Err: err}
+	}
 	if a.assign, err = a.newAssigner(machine); err != nil {
 		return &component.UsageError{Err: err}
 	}

@@ -4,7 +4,9 @@ package admission
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,7 +80,14 @@ func (n Node) resources(pod *corev1.Pod, others []*corev1.Pod) *status.End {
 	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	wanted[corev1.ResourcePods] = resource.MustParse("1")
 	allocatable := n.Allocatable()
-	for _, name := range []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+	names := []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		// What this node does not offer is somebody else's to check.
+		if _, offered := allocatable[name]; offered && strings.Contains(string(name), "/") {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
 		request, taken, most := wanted[name], used[name], allocatable[name]
 		if request.IsZero() {
 			continue

@@ -66,8 +66,13 @@ func fieldRules() map[string]rule {
 		"configMapAndSecretChangeDetectionStrategy": func(c *kubeletv1beta1.KubeletConfiguration) error {
 			return only(string(c.ConfigMapAndSecretChangeDetectionStrategy), string(kubeletv1beta1.WatchChangeDetectionStrategy))
 		},
-		"cpuManagerPolicy":      func(c *kubeletv1beta1.KubeletConfiguration) error { return only(c.CPUManagerPolicy, "none") },
-		"memoryManagerPolicy":   func(c *kubeletv1beta1.KubeletConfiguration) error { return only(c.MemoryManagerPolicy, "None") },
+		"cpuManagerPolicy": func(c *kubeletv1beta1.KubeletConfiguration) error {
+			return only(c.CPUManagerPolicy, "", "none", "static")
+		},
+		"memoryManagerPolicy": func(c *kubeletv1beta1.KubeletConfiguration) error {
+			return only(c.MemoryManagerPolicy, "", "None", "Static")
+		},
+		"reservedSystemCPUs": nil, "reservedMemory": nil, "enforceNodeAllocatable": nil, "systemReservedCgroup": nil, "kubeReservedCgroup": nil,
 		"topologyManagerPolicy": func(c *kubeletv1beta1.KubeletConfiguration) error { return only(c.TopologyManagerPolicy, "none") },
 	}
 }

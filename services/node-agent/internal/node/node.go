@@ -33,6 +33,8 @@ type Config struct {
 	Reserved   corev1.ResourceList // of allocatable, for the system
 	// Kept is what more of the capacity is not for pods; nil is nothing.
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
+	// Devices are what device plugins offer; nil is nothing.
+	Devices func() (capacity, allocatable corev1.ResourceList)
 	// Pressure are the conditions that the node has besides readiness; nil is none.
 	Pressure    func() []corev1.NodeConditionType
 	MaxImages   int           // in the status; below 0 is all
@@ -100,6 +102,10 @@ func (n *Node) Capacity() corev1.ResourceList {
 	if size, err := diskSize(n.cfg.RootDir); err == nil {
 		list[corev1.ResourceEphemeralStorage] = quantity(size, resource.BinarySI)
 	}
+	if n.cfg.Devices != nil {
+		capacity, _ := n.cfg.Devices()
+		maps.Copy(list, capacity)
+	}
 	return list
 }
 
@@ -112,6 +118,10 @@ func (n *Node) Allocatable() corev1.ResourceList {
 	}
 	for _, reserved := range kept {
 		subtract(list, reserved)
+	}
+	if n.cfg.Devices != nil {
+		_, allocatable := n.cfg.Devices()
+		maps.Copy(list, allocatable)
 	}
 	return list
 }

@@ -299,8 +299,16 @@ func (s *starter) containerConfig(ctx context.Context, st start, image criconfig
 		}
 		target = of.GetId()
 	}
+	var assigned criconfig.Assigned
+	if s.cfg.Assigner != nil {
+		if err := s.cfg.Assigner.Prepare(ctx, s.uid, st.spec.Name); err != nil {
+			return nil, err
+		}
+		assigned = s.cfg.Assigner.Assigned(s.uid, st.spec.Name)
+	}
 	return s.cfg.Node.Container(criconfig.Container{
-		Pod: s.pod, Spec: st.spec, Image: image, Restarts: st.restarts, Env: vars, Mounts: mounts, TargetID: target, MessagePath: message,
+		Assigned: assigned,
+		Pod:      s.pod, Spec: st.spec, Image: image, Restarts: st.restarts, Env: vars, Mounts: mounts, TargetID: target, MessagePath: message,
 	})
 }
 

@@ -273,6 +273,9 @@ func (w *worker) giveBack(ctx context.Context) error {
 	if err := w.cfg.Cgroups.Remove(w.uid); err != nil {
 		return err
 	}
+	if w.cfg.Assigner != nil {
+		w.cfg.Assigner.Release(w.uid)
+	}
 	w.cfg.Objects.Forget(w.uid)
 	return nil
 }

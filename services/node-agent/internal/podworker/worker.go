@@ -127,7 +127,7 @@ func (w *worker) step(ctx context.Context) (next time.Time) {
 		return start.Add(pause)
 	}
 	pod := w.withKnownStatus(in.pod)
-	w.admit(pod)
+	w.admit(ctx, pod)
 	pod = w.allocate(ctx, pod)
 	w.expire(pod)
 	operation := "sync"
@@ -234,7 +234,7 @@ func foreign(source, known []corev1.PodCondition) []corev1.PodCondition {
 }
 
 // admit asks once, and only for a pod that has nothing here yet.
-func (w *worker) admit(pod *corev1.Pod) {
+func (w *worker) admit(ctx context.Context, pod *corev1.Pod) {
 	if w.admitted {
 		return
 	}
@@ -244,7 +244,13 @@ func (w *worker) admit(pod *corev1.Pod) {
 	if len(w.runtime.Sandboxes) > 0 || pod.DeletionTimestamp != nil || over(pod) || len(pod.Spec.Containers) == 0 || pod.Status.StartTime != nil {
 		return
 	}
-	if w.end = w.cfg.Admit(pod, others); w.end != nil {
+	w.end = w.cfg.Admit(pod, others)
+	if w.end == nil && w.cfg.Assigner != nil {
+		if err := w.cfg.Assigner.Allocate(ctx, pod); err != nil {
+			w.end = &status.End{Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: Allocate failed due to " + err.Error() + ", which is unexpected"}
+		}
+	}
+	if w.end != nil {
 		w.cfg.Events.Event(pod, nil, true, w.end.Reason, w.end.Message)
 	}
 }

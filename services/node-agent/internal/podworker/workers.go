@@ -59,6 +59,19 @@ type Drainer interface {
 	Await(ctx context.Context, pod *corev1.Pod, addresses []string, grace time.Duration)
 }
 
+// Assigner gives pods what only one can have.
+type Assigner interface {
+	// Allocate is called once for a pod that is new here; with an error the pod cannot
+	// run, and has nothing.
+	Allocate(ctx context.Context, pod *corev1.Pod) error
+	// Assigned is what a container has been given.
+	Assigned(uid types.UID, container string) criconfig.Assigned
+	// Prepare is called before each start of a container.
+	Prepare(ctx context.Context, uid types.UID, container string) error
+	// Release is called when the pod's containers have ended for good.
+	Release(uid types.UID)
+}
+
 // Config is what Workers need.
 type Config struct {
 	Runtime     *cri.Client
@@ -74,7 +87,8 @@ type Config struct {
 	Events      Events
 	Observer    Observer
 	// Admit tells why a pod that is new here cannot run on this node, or nil.
-	Admit func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	Admit    func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	Assigner Assigner // nil gives nothing
 	// Resizable tells why a pod that runs cannot be given what it asks for now: with
 	// the reasons Deferred or Infeasible; nil if it can.
 	Resizable func(pod *corev1.Pod, others []*corev1.Pod) *status.End

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -83,6 +84,23 @@ func (t Tree) MemoryUsed(pod *corev1.Pod, containerID string) int64 {
 		return 0
 	}
 	return int64(used.MemoryWorkingSet)
+}
+
+// LimitPods holds all pods together to an amount of memory.
+func (t Tree) LimitPods(most corev1.ResourceList) error {
+	return t.set(t.top(), limits{memory: most.Memory().Value()})
+}
+
+// LimitGroup holds a group that must be there already to what is reserved for it.
+func (t Tree) LimitGroup(group string, most corev1.ResourceList) error {
+	if !t.exists(group) {
+		return fmt.Errorf("the control group %s is not there", group)
+	}
+	l := limits{memory: most.Memory().Value(), pids: most.Name("pid", resource.DecimalSI).Value()}
+	if cpu := most.Cpu().MilliValue(); cpu > 0 {
+		l.shares = Shares(cpu)
+	}
+	return t.set(group, l)
 }
 
 // Remove kills what is left in the pod's group, whatever its class, and removes it.
