@@ -43,7 +43,8 @@ func (s *server) startBus(ctx context.Context, store storage.Interface) error {
 			return &component.UsageError{Err: err}
 		}
 		s.busMetrics = append(publisher.Metrics(), external.Metrics()...)
-		s.running.Go(func() { s.reportBus(external.Run(ctx, publisher)) })
+		publish := func(ctx context.Context) error { return external.Run(ctx, publisher) }
+		s.running.Go(func() { s.reportBus(s.alone(ctx, "sampan-bus-publisher", publish)) })
 		return nil
 	}
 	embedded, err := s.embeddedBus()

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
+	"github.com/sampan-io/sampan/services/apiserver/internal/peers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
 	"github.com/sampan-io/sampan/services/internal/component"
@@ -21,6 +22,10 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 		return err
 	}
 	s.caches = list
+	if s.Etcd.used() {
+		s.peers = peers.New(store, s.advertise)
+		defer s.leavePeers(life)
+	}
 	if measured, ok := store.(interface{ Metrics() prometheus.Collector }); ok {
 		s.storeMetrics = append(s.storeMetrics, measured.Metrics())
 	}
@@ -51,9 +56,15 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	}
 	serving, stop := delayed(ctx, s.Hardening.ShutdownDelay)
 	defer stop()
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	s.running.Go(func() {
 		if err := s.bootstrap(life); err != nil && life.Err() == nil {
+			failed <- err
+			stop()
+		}
+	})
+	s.running.Go(func() {
+		if err := s.aggregator.Run(life); err != nil && life.Err() == nil {
 			failed <- err
 			stop()
 		}

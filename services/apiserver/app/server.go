@@ -13,18 +13,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/aggregation"
 	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
 	"github.com/sampan-io/sampan/services/apiserver/internal/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/filters"
 	"github.com/sampan-io/sampan/services/apiserver/internal/handlers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/patch"
+	"github.com/sampan-io/sampan/services/apiserver/internal/peers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/allocator"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/authentication"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/authorization"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/rbac"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/resources"
+	"github.com/sampan-io/sampan/services/apiserver/internal/request"
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
 	"github.com/sampan-io/sampan/services/apiserver/internal/streaming"
 	"github.com/sampan-io/sampan/services/apiserver/internal/tokens"
@@ -43,8 +46,10 @@ type server struct {
 	caches    []*watch.Cache // of built-in kinds
 	health    *component.Health
 	streams   *streaming.Connections
+	peers     *peers.Peers // nil when this is the only server over its store
 
 	extensions *extensions
+	aggregator *aggregation.Aggregator
 
 	allocations              *allocator.Services
 	busMetrics, storeMetrics []prometheus.Collector
@@ -83,6 +88,11 @@ func (c *config) run(ctx context.Context) error {
 		s.engine.Wait()
 	}
 	return errors.Join(err, store.Close())
+}
+
+// long says that a request has no deadline.
+func (s *server) long(api *handlers.API) func(*http.Request, *request.Info) bool {
+	return func(r *http.Request, info *request.Info) bool { return api.Long(r, info) || s.aggregator.Long(r) }
 }
 
 // port is where the server listens.
@@ -144,13 +154,14 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 	described := discovery.New(s.resources, url[len("https://"):])
 	schemas := openapi.New(component.Version().GitVersion, s.resources)
 	s.extensions = s.newExtensions(api, described, schemas)
+	s.aggregator = s.newAggregator(described, schemas)
 	routes, err := s.routes(described, schemas, api, s.health, metrics, url)
 	if err != nil {
 		return nil, nil, err
 	}
 	return filters.Chain(routes, filters.Config{
 		Log: s.log, Metrics: filters.NewMetrics(metrics, api.Subresources), Authenticator: s.security.authenticator,
-		Authorizer: s.security.authorizer, Long: api.Long, RequestTimeout: s.Serving.RequestTimeout,
+		Authorizer: s.security.authorizer, Long: s.long(api), RequestTimeout: s.Serving.RequestTimeout,
 		CORSAllowed: s.Serving.CORSAllowed, Ready: s.ready, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
 	}), api.CloseWatches, nil
 }
@@ -159,6 +170,9 @@ func (s *server) bootstrapConfig() (bootstrap.Config, error) {
 	config := bootstrap.Config{
 		AdvertiseAddress: s.advertise, SecurePort: int32(s.port()), ServiceCIDRs: s.deps.ServiceCIDRs,
 		ServiceIP: nth(s.deps.ServiceCIDRs[0], 1),
+	}
+	if s.peers != nil {
+		config.Peers = s.announce
 	}
 	if s.Network.DNSService {
 		config.DNSIP = nth(s.deps.ServiceCIDRs[0], 10)

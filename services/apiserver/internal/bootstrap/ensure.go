@@ -30,6 +30,9 @@ type Config struct {
 	// API server.
 	AdvertiseAddress net.IP
 	SecurePort       int32
+	// Peers announces this server to the others over the same store, and tells where
+	// all of them are reached. Nil when this is the only one.
+	Peers func(ctx context.Context) ([]net.IP, error)
 	// ServiceCIDRs are the ranges of ServiceCIDR kubernetes, the primary family's
 	// first.
 	ServiceCIDRs []netip.Prefix
@@ -87,7 +90,11 @@ func Ensure(ctx context.Context, state registry.State, cfg Config) error {
 	items = append(items, accounts()...)
 	items = append(items, flowControl()...)
 	items = append(items, services(cfg)...)
-	items = append(items, endpoints(cfg)...)
+	here, err := endpoints(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	items = append(items, here...)
 	items = append(items, configMaps(cfg)...)
 	if err := ensureAll(ctx, state, items); err != nil {
 		return err

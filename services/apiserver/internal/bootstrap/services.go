@@ -39,15 +39,22 @@ func Keep(ctx context.Context, state registry.State, cfg Config, log *slog.Logge
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			err := ensureServiceCIDR(ctx, state, cfg.ServiceCIDRs)
-			if err == nil {
-				err = ensureAll(ctx, state, slices.Concat(services(cfg), endpoints(cfg), flowControl()))
-			}
-			if err != nil && ctx.Err() == nil {
+			if err := keep(ctx, state, cfg); err != nil && ctx.Err() == nil {
 				log.Error("Keeping the cluster's own objects", "err", err)
 			}
 		}
 	}
+}
+
+func keep(ctx context.Context, state registry.State, cfg Config) error {
+	if err := ensureServiceCIDR(ctx, state, cfg.ServiceCIDRs); err != nil {
+		return err
+	}
+	here, err := endpoints(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return ensureAll(ctx, state, slices.Concat(services(cfg), here, flowControl()))
 }
 
 func services(cfg Config) []item {
@@ -104,29 +111,39 @@ func servicePortsOf(want *corev1.Service) func(runtime.Object) (bool, error) {
 	}
 }
 
-// endpoints are none for a server that only its own host reaches: a loopback
-// address means another host to each client.
-func endpoints(cfg Config) []item {
+// endpoints are where the servers are reached. They are none for a server that
+// only its own host reaches: a loopback address means another host to each client.
+func endpoints(ctx context.Context, cfg Config) ([]item, error) {
 	if cfg.AdvertiseAddress.IsLoopback() {
-		return nil
+		return nil, nil
 	}
-	address := cfg.AdvertiseAddress.String()
+	addresses := []net.IP{cfg.AdvertiseAddress}
+	if cfg.Peers != nil {
+		var err error
+		if addresses, err = cfg.Peers(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return endpointsAt(cfg, addresses), nil
+}
+
+func endpointsAt(cfg Config, addresses []net.IP) []item {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
-	legacy := &corev1.Endpoints{ //nolint:staticcheck // clients still read the older kind
-		ObjectMeta: meta,
-		Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // as above
-			Addresses: []corev1.EndpointAddress{{IP: address}},
-			Ports:     []corev1.EndpointPort{{Name: portName, Port: cfg.SecurePort, Protocol: corev1.ProtocolTCP}},
-		}},
+	subset := corev1.EndpointSubset{ //nolint:staticcheck // clients still read the older kind
+		Ports: []corev1.EndpointPort{{Name: portName, Port: cfg.SecurePort, Protocol: corev1.ProtocolTCP}},
 	}
-	// The slice is written here, not mirrored.
-	legacy.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  meta,
 		AddressType: addressType(cfg.AdvertiseAddress),
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: new(portName), Port: new(cfg.SecurePort), Protocol: new(corev1.ProtocolTCP)}},
 	}
+	for _, address := range addresses {
+		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: address.String()})
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	}
+	legacy := &corev1.Endpoints{ObjectMeta: meta, Subsets: []corev1.EndpointSubset{subset}} //nolint:staticcheck // as above
+	// The slice is written here, not mirrored.
+	legacy.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
 	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "kubernetes"}
 	return []item{
 		{corev1.Resource("endpoints"), legacy, func(obj runtime.Object) (bool, error) {
