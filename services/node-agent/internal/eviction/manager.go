@@ -49,8 +49,8 @@ type Manager struct {
 	since    map[int]time.Time // when each threshold was first met, by its index
 	pressure map[corev1.NodeConditionType]time.Time
 	told     []corev1.NodeConditionType // at the last look
-	going    types.UID // the last pod that was told to go
-	until    time.Time // when the next one may be
+	going    types.UID                  // the last pod that was told to go
+	until    time.Time                  // when the next one may be
 }
 
 // New makes a Manager; Run does the work.

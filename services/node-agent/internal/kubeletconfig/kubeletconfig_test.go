@@ -34,7 +34,6 @@ func TestParseRefusesByName(t *testing.T) {
 		"readOnlyPort: 10255":                          "readOnlyPort: only 0 is supported",
 		"authentication: {anonymous: {enabled: true}}": "authentication: anonymous access is not supported",
 		"authorization: {mode: AlwaysAllow}":           "authorization: only Webhook is supported",
-		"cpuManagerPolicy: static":                     "cpuManagerPolicy: only none is supported",
 		"serializeImagePulls: true":                    "serializeImagePulls: only false is supported",
 		"maxPodz: 1":                                   "unknown field \"maxPodz\"",
 		"maxPods: many":                                "cannot unmarshal",

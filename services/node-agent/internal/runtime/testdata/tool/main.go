@@ -70,6 +70,8 @@ func main() {
 		files(args[0], args[1])
 	case "chatter":
 		chatter(args[0])
+	case "stay":
+		stay(args)
 	case "hold":
 		hold(args[0])
 	case "listen":
