@@ -37,7 +37,7 @@ demo: ## Run the example on the cluster and show it answering
 	@scripts/demo.sh
 
 .PHONY: build
-build: bootstrap $(SERVICES:%=bin/%) bin/kubectl bin/runc bin/pause bin/cni/bridge bin/images/demo.tar ## Build the services, kubectl, runc, the CNI plugins and the demo image into bin/
+build: bootstrap $(SERVICES:%=bin/%) bin/criserver bin/kubectl bin/runc bin/pause bin/cni/bridge bin/images/demo.tar ## Build the services, kubectl, runc, the CNI plugins and the demo image into bin/
 
 .PHONY: bootstrap
 bootstrap:

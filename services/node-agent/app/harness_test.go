@@ -51,6 +51,7 @@ type site struct {
 	client kubernetes.Interface
 	flags  []string
 	agent  *exec.Cmd
+	others []*exec.Cmd // ended after the agent
 
 	work chan func() error // to be run in the namespace
 	done chan error
@@ -66,6 +67,15 @@ func newSite(t *testing.T, flags ...string) *site {
 // newSiteIn is newSite with the agent's directory given, which may be a file system
 // of its own.
 func newSiteIn(t *testing.T, root string, flags ...string) *site {
+	t.Helper()
+	s := newIdleSite(t, root, flags...)
+	s.startAgent()
+	s.waitReady()
+	return s
+}
+
+// newIdleSite is newSiteIn without an agent.
+func newIdleSite(t *testing.T, root string, flags ...string) *site {
 	t.Helper()
 	if _, err := testenv.Bin(); err != nil {
 		t.Skip(err)
@@ -91,8 +101,6 @@ func newSiteIn(t *testing.T, root string, flags ...string) *site {
 	s.startAPI()
 	s.offerImage()
 	s.credentials()
-	s.startAgent()
-	s.waitReady()
 	return s
 }
 
@@ -238,6 +246,18 @@ func (s *site) kill() {
 
 func (s *site) waitReady() {
 	s.t.Helper()
+	s.waitNode()
+	s.eventually("the image to be imported", func() error {
+		if !strings.Contains(s.log(), toolImage) {
+			return errors.New("the agent has not told of it")
+		}
+		return nil
+	})
+}
+
+// waitNode waits until the node is registered and ready.
+func (s *site) waitNode() {
+	s.t.Helper()
 	ctx := s.t.Context()
 	s.eventually("the node to be registered", func() error {
 		_, err := s.client.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
@@ -258,12 +278,6 @@ func (s *site) waitReady() {
 			}
 		}
 		return fmt.Errorf("conditions %+v", node.Status.Conditions)
-	})
-	s.eventually("the image to be imported", func() error {
-		if !strings.Contains(s.log(), toolImage) {
-			return errors.New("the agent has not told of it")
-		}
-		return nil
 	})
 }
 
@@ -421,6 +435,12 @@ func (s *site) destroy() {
 		s.assertNothingLeft()
 		_ = s.agent.Process.Signal(syscall.SIGTERM)
 		_ = s.agent.Wait()
+	}
+	for _, program := range s.others {
+		if program.ProcessState == nil {
+			_ = program.Process.Signal(syscall.SIGTERM)
+			_ = program.Wait()
+		}
 	}
 	if s.api != nil {
 		s.api.Kill()
