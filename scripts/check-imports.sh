@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Upstream's server libraries may be imported directly only where they are leaves: schemas, CEL, encryption, proxying.
+# Upstream's server libraries may be imported directly only where they are leaves: schemas, CEL, encryption, proxying. The module that runs
+# upstream's suites against the store imports what those need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0
@@ -10,5 +11,5 @@ while IFS=: read -r file _ path; do
       k8s.io/apiserver/pkg/util/proxy | k8s.io/apiserver/pkg/apis/* | k8s.io/apiserver/pkg/audit/policy) ;;
     *) echo "check-imports: $file imports $path" >&2; failed=1 ;;
   esac
-done < <(git grep -n -o -E '"k8s\.io/(kubernetes|apiserver)(/[^"]*)?"' -- '*.go' || true)
+done < <(git grep -n -o -E '"k8s\.io/(kubernetes|apiserver)(/[^"]*)?"' -- '*.go' ':!services/apiserver/internal/storage/upstreamtest' || true)
 exit $failed
