@@ -101,6 +101,10 @@ type Untyped struct {
 	// Convert brings an object that it takes over into another version, for
 	// server-side apply: it keeps fields that the version does not know.
 	Convert func(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
+	// Select reads the selectable fields of a stored object that it takes over, where
+	// another program must convert it first: they are then read when a list or watch
+	// asks for them, and not when the object is stored.
+	Select func(obj runtime.Object) (fields.Set, error)
 	// ReplicasPaths is where each version keeps the replicas of its scale.
 	ReplicasPaths managedfields.ResourcePathMappings
 

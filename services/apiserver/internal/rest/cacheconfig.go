@@ -64,7 +64,7 @@ func attributesOf(resources []*registry.Resource, obj runtime.Object) watch.Attr
 		Labels: labels.Set(meta.GetLabels()), Fields: fields.Set{},
 	}
 	for _, r := range resources {
-		if r.Fields == nil {
+		if r.Fields == nil || r.Untyped != nil && r.Untyped.Select != nil {
 			continue
 		}
 		view := obj

@@ -61,6 +61,9 @@ func (r Result) Decode() (runtime.Object, error) {
 
 func (e *Engine) newStore(resource *registry.Resource, versions []*registry.Resource, cache watch.Store) *Store {
 	gvk := resource.GroupVersion().WithKind(resource.Kind)
+	if resource.Untyped != nil && resource.Untyped.Select != nil {
+		cache = newSelecting(cache, resource)
+	}
 	s := &Store{
 		resource: resource, gvk: gvk, group: resource.GroupResource(), cache: cache,
 		codec: newCodec(resource), admission: e.admission, rules: e.rules,

@@ -73,6 +73,9 @@ func parse(data []byte, version schema.GroupVersion, uid types.UID) (*unstructur
 	case len(response.ConvertedObjects) != 1:
 		return nil, fmt.Errorf("returned %d objects, expected 1", len(response.ConvertedObjects))
 	}
+	if len(response.ConvertedObjects[0].Raw) == 0 {
+		return nil, errors.New("the converted object is null")
+	}
 	var content map[string]any
 	if err := utiljson.Unmarshal(response.ConvertedObjects[0].Raw, &content); err != nil {
 		return nil, fmt.Errorf("reading the converted object: %w", err)

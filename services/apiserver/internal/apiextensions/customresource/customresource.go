@@ -123,8 +123,7 @@ func (k *kind) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, crd 
 		r.Verbs = []string{}
 	}
 	if len(v.SelectableFields) > 0 {
-		r.Fields = selectable(v.SelectableFields)
-		r.Indexed = fieldNames(v.SelectableFields)
+		served.addFields(r)
 	}
 	return r
 }

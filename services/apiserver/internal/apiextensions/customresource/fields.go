@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/apiextensions/structural"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 )
 
 func fieldNames(selectable []apiextensionsv1.SelectableField) []string {
@@ -34,5 +35,22 @@ func selectable(list []apiextensionsv1.SelectableField) func(obj runtime.Object)
 			set[name] = fmt.Sprint(value)
 		}
 		return set
+	}
+}
+
+// addFields makes the version's fields selectable: from the stored object, or
+// from the converted one where a webhook converts.
+func (v *view) addFields(r *registry.Resource) {
+	r.Fields = selectable(v.spec.SelectableFields)
+	if !v.kind.converter.ByWebhook() {
+		r.Indexed = fieldNames(v.spec.SelectableFields)
+		return
+	}
+	r.Untyped.Select = func(obj runtime.Object) (fields.Set, error) {
+		converted, err := v.fromStored(obj)
+		if err != nil {
+			return nil, err
+		}
+		return r.Fields(converted), nil
 	}
 }

@@ -25,7 +25,9 @@ func TestNamesThatAreTakenAreNotAccepted(t *testing.T) {
 	client := definitions(t, server).ApiextensionsV1().CustomResourceDefinitions()
 	ctx := context.Background()
 	for reason, change := range map[string]func(*apiextensionsv1.CustomResourceDefinitionNames){
-		"KindConflict":       func(n *apiextensionsv1.CustomResourceDefinitionNames) { n.Kind, n.ListKind = "Widget", "OtherWidgetList" },
+		"KindConflict": func(n *apiextensionsv1.CustomResourceDefinitionNames) {
+			n.Kind, n.ListKind = "Widget", "OtherWidgetList"
+		},
 		"ListKindConflict":   func(n *apiextensionsv1.CustomResourceDefinitionNames) { n.ListKind = "WidgetList" },
 		"SingularConflict":   func(n *apiextensionsv1.CustomResourceDefinitionNames) { n.Singular = "widgets" },
 		"ShortNamesConflict": func(n *apiextensionsv1.CustomResourceDefinitionNames) { n.ShortNames = []string{"wd"} },
