@@ -7,12 +7,14 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/table"
 	"github.com/sampan-io/sampan/services/apiserver/internal/response"
 )
 
@@ -42,24 +44,38 @@ func FuzzDecodeBody(f *testing.F) {
 }
 
 func TestTableIsWhatTheEncoderMakes(t *testing.T) {
-	table := &metav1.Table{
-		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "5"},
-		ColumnDefinitions: defaultTable().Columns,
-		Rows: []metav1.TableRow{
-			{Cells: []any{"a<b", int64(1), nil, true}, Object: runtime.RawExtension{Raw: []byte(`{"kind":"x"}`)}},
-			{Cells: []any{"b"}},
-		},
+	now := time.Unix(1_700_000_000, 0)
+	rows := []metav1.TableRow{
+		{Cells: []any{"a<b", int64(1), nil, true}, Object: runtime.RawExtension{Raw: []byte(`{"kind":"x"}`)}},
+		{Cells: []any{"b", table.Since(metav1.NewTime(now.Add(-90 * time.Minute)))}, Conditions: []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue}}},
+		{Cells: []any{"odd \x00 text \x001", "4 (" + table.Since(metav1.NewTime(now.Add(-5*time.Second))) + " ago)"}},
 	}
-	for _, rows := range [][]metav1.TableRow{table.Rows, table.Rows[:1], {}} {
-		table.Rows = rows
-		want, err := response.JSON(table)
+	head := metav1.Table{
+		TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/v1"}, ListMeta: metav1.ListMeta{ResourceVersion: "5"},
+		ColumnDefinitions: defaultTable().Columns, Rows: []metav1.TableRow{},
+	}
+	for count := range len(rows) + 1 {
+		document, plain := tableDocument{head: head}, head
+		for _, row := range rows[:count] {
+			printed, err := printedRow(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			document.rows = append(document.rows, tableRow{printed, row.Object.Raw})
+			row.Cells = table.Resolve(row.Cells, now)
+			plain.Rows = append(plain.Rows, row)
+		}
+		want, err := response.JSON(plain)
 		if err != nil {
 			t.Fatal(err)
 		}
-		parts, err := tableJSON(table)
+		parts, err := document.json(now)
 		if err != nil || string(join(parts)) != string(want) {
 			t.Errorf("got  %s\nwant %s (%v)", join(parts), want, err)
 		}
+	}
+	if got := table.Resolve(rows[2].Cells, now)[1]; got != "4 (5s ago)" {
+		t.Errorf("an age within a cell reads %q", got)
 	}
 }
 

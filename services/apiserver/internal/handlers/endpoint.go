@@ -33,6 +33,7 @@ type endpoint struct {
 	jsonPrefix                      []byte
 	json, protobuf, partial, partPB watch.Encoding
 	cbor, cborItem, partCBOR        watch.Encoding
+	printed                         watch.Encoding // the start of a Table's row
 }
 
 func newEndpoint(api *API, resource *registry.Resource, life context.Context) *endpoint { //nolint:revive // a life is not the call's context
@@ -61,6 +62,7 @@ func newEndpoint(api *API, resource *registry.Resource, life context.Context) *e
 	e.protobuf = watch.Encoding{Name: "protobuf" + version, Encode: e.encodeProtobuf}
 	e.partial = watch.Encoding{Name: "partial-json", Encode: encodePartialJSON}
 	e.partPB = watch.Encoding{Name: "partial-protobuf", Encode: encodePartialProtobuf}
+	e.printed = watch.Encoding{Name: "printed" + version, Encode: e.encodePrinted}
 	e.cbor = watch.Encoding{Name: "cbor" + version, Encode: e.encodeCBOR}
 	e.cborItem = watch.Encoding{Name: "cbor-item" + version, Encode: e.encodeCBORItem}
 	e.partCBOR = watch.Encoding{Name: "partial-cbor", Encode: encodePartialCBOR}

@@ -152,12 +152,12 @@ func (s *stream) encode(event *watch.Event) (string, []byte, error) {
 }
 
 // encodeTable sends the columns with the first table only.
-func (s *stream) encodeTable(table *metav1.Table) ([]byte, error) {
+func (s *stream) encodeTable(table *tableDocument) ([]byte, error) {
 	if s.columns {
-		table.ColumnDefinitions = nil
+		table.head.ColumnDefinitions = nil
 	}
 	s.columns = true
-	parts, err := tableJSON(table)
+	parts, err := table.json(time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/negotiation"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/table"
 	"github.com/sampan-io/sampan/services/apiserver/internal/response"
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
@@ -53,83 +54,114 @@ func includeObject(r *http.Request) (metav1.IncludeObjectPolicy, error) {
 	}
 }
 
+// tableDocument is a Table whose rows are in JSON already.
+type tableDocument struct {
+	head metav1.Table // without rows
+	rows []tableRow
+}
+
+// tableRow is one row in parts: what is printed, its ages not yet made, and the
+// object that goes with it.
+type tableRow struct{ printed, object []byte }
+
 // tableOf prints cached objects.
-func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*watch.Object, meta metav1.ListMeta) (*metav1.Table, error) {
+func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*watch.Object, meta metav1.ListMeta) (*tableDocument, error) {
 	policy, err := includeObject(r)
 	if err != nil {
 		return nil, err
 	}
-	printer := e.table()
-	t := newTable(out, printer, meta)
-	t.Rows = make([]metav1.TableRow, 0, len(objects))
+	t := e.newTable(out, meta, len(objects))
 	for _, o := range objects {
-		row, err := e.row(printer, o, policy)
+		var row tableRow
+		row.printed, err = o.Encoded(e.printed)
+		if err == nil {
+			switch policy {
+			case metav1.IncludeMetadata:
+				row.object, err = o.Encoded(e.partial)
+			case metav1.IncludeObject:
+				row.object, err = o.Encoded(e.json)
+			}
+		}
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
-		t.Rows = append(t.Rows, row)
+		t.rows = append(t.rows, row)
 	}
 	return t, nil
 }
 
-func newTable(out negotiation.Output, printer *registry.Table, meta metav1.ListMeta) *metav1.Table {
-	return &metav1.Table{
-		TypeMeta:          metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/" + out.Version},
-		ListMeta:          meta,
-		ColumnDefinitions: printer.Columns,
+func (e *endpoint) newTable(out negotiation.Output, meta metav1.ListMeta, rows int) *tableDocument {
+	return &tableDocument{
+		head: metav1.Table{
+			TypeMeta:          metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/" + out.Version},
+			ListMeta:          meta,
+			ColumnDefinitions: e.table().Columns,
+			Rows:              []metav1.TableRow{},
+		},
+		rows: make([]tableRow, 0, rows),
 	}
 }
 
-func (e *endpoint) row(printer *registry.Table, o *watch.Object, policy metav1.IncludeObjectPolicy) (metav1.TableRow, error) {
-	read := o.Shared
-	if e.resource.Untyped != nil {
-		read = o.Decode
-	}
-	obj, err := read()
-	if err == nil {
-		obj, err = e.view(obj)
-	}
+// encodePrinted is the start of an object's row in JSON, up to the object.
+func (e *endpoint) encodePrinted(obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(obj)
 	if err != nil {
-		return metav1.TableRow{}, err
+		return nil, err
 	}
+	printer := e.table()
 	row := metav1.TableRow{Cells: printer.Row(obj)}
-	switch policy {
-	case metav1.IncludeMetadata:
-		row.Object.Raw, err = o.Encoded(e.partial)
-	case metav1.IncludeObject:
-		row.Object.Raw, err = o.Encoded(e.json)
+	if printer.Conditions != nil {
+		row.Conditions = printer.Conditions(obj)
 	}
-	return row, err
+	return printedRow(row)
+}
+
+// printedRow is a row in JSON without its object and what follows.
+func printedRow(row metav1.TableRow) ([]byte, error) {
+	cells, err := json.Marshal(row.Cells)
+	if err != nil {
+		return nil, err
+	}
+	printed := append([]byte(`{"cells":`), cells...)
+	if len(row.Conditions) > 0 {
+		conditions, err := json.Marshal(row.Conditions)
+		if err != nil {
+			return nil, err
+		}
+		printed = append(append(printed, `,"conditions":`...), conditions...)
+	}
+	return printed, nil
 }
 
 // tableOfObject prints an object that is not in the cache: the outcome of a dry
 // run, a bookmark, a computed object.
-func (e *endpoint) tableOfObject(r *http.Request, out negotiation.Output, objs []runtime.Object, meta metav1.ListMeta) (*metav1.Table, error) {
+func (e *endpoint) tableOfObject(r *http.Request, out negotiation.Output, objs []runtime.Object, meta metav1.ListMeta) (*tableDocument, error) {
 	policy, err := includeObject(r)
 	if err != nil {
 		return nil, err
 	}
-	printer := e.table()
-	t := newTable(out, printer, meta)
-	t.Rows = []metav1.TableRow{}
+	t := e.newTable(out, meta, len(objs))
 	for _, obj := range objs {
-		row := metav1.TableRow{Cells: printer.Row(obj)}
+		var row tableRow
 		switch policy {
 		case metav1.IncludeMetadata:
-			row.Object.Raw, err = encodePartialJSON(obj)
+			row.object, err = encodePartialJSON(obj)
 		case metav1.IncludeObject:
-			row.Object.Raw, err = response.JSON(obj)
+			row.object, err = response.JSON(obj)
+		}
+		if err == nil {
+			row.printed, err = e.encodePrinted(obj)
 		}
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
-		t.Rows = append(t.Rows, row)
+		t.rows = append(t.rows, row)
 	}
 	return t, nil
 }
 
-func writeTable(w http.ResponseWriter, r *http.Request, code int, out negotiation.Output, t *metav1.Table) error {
-	parts, err := tableJSON(t)
+func writeTable(w http.ResponseWriter, r *http.Request, code int, out negotiation.Output, t *tableDocument) error {
+	parts, err := t.json(time.Now())
 	if err == nil && (out.Pretty || out.Format != negotiation.JSON) {
 		var data []byte
 		data, err = response.FromJSON(join(parts), out)
@@ -142,32 +174,29 @@ func writeTable(w http.ResponseWriter, r *http.Request, code int, out negotiatio
 	return nil
 }
 
-// tableJSON is a Table in JSON, as parts: the bytes that encoding/json makes,
+// json is the table in JSON, as parts: the bytes that encoding/json makes,
 // without checking each row's object again.
-func tableJSON(t *metav1.Table) ([][]byte, error) {
-	head := *t
-	head.Rows = []metav1.TableRow{}
-	data, err := response.JSON(&head)
+func (t *tableDocument) json(now time.Time) ([][]byte, error) {
+	data, err := response.JSON(&t.head)
 	if err != nil {
 		return nil, err
 	}
 	const tail = "]}\n"
-	parts := make([][]byte, 0, 3*len(t.Rows)+2)
+	parts := make([][]byte, 0, 3*len(t.rows)+2)
 	parts = append(parts, data[:len(data)-len(tail)])
-	separator := ""
-	for i := range t.Rows {
-		row := &t.Rows[i]
-		cells, err := json.Marshal(row.Cells)
-		if err != nil {
-			return nil, err
-		}
-		before := append([]byte(separator+`{"cells":`), cells...)
-		object := bytes.TrimSuffix(row.Object.Raw, []byte("\n"))
+	var printed []byte
+	for i, row := range t.rows {
+		object := bytes.TrimSuffix(row.object, []byte("\n"))
 		if object == nil {
 			object = []byte("null")
 		}
-		parts = append(parts, append(before, `,"object":`...), object, []byte("}"))
-		separator = ","
+		// The rows share an array; where it grows, earlier parts keep the old one.
+		start := len(printed)
+		if i > 0 {
+			printed = append(printed, ',')
+		}
+		printed = append(table.AppendResolved(printed, row.printed, now), `,"object":`...)
+		parts = append(parts, printed[start:], object, []byte("}"))
 	}
 	return append(parts, []byte(tail)), nil
 }

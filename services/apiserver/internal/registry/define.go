@@ -33,6 +33,7 @@ type Definition[T Object] struct {
 	Strategy      Behaviour[T]
 	Columns       []metav1.TableColumnDefinition
 	Row           func(T) []any
+	RowConditions func(T) []metav1.TableRowCondition // may be nil
 	Subresources  []Subresource
 }
 
@@ -81,6 +82,9 @@ func Define[T Object](d Definition[T]) *Resource {
 	}
 	if d.Row != nil {
 		r.Table = &Table{Columns: d.Columns, Row: func(obj runtime.Object) []any { return d.Row(obj.(T)) }}
+	}
+	if d.RowConditions != nil {
+		r.Table.Conditions = func(obj runtime.Object) []metav1.TableRowCondition { return d.RowConditions(obj.(T)) }
 	}
 	return r
 }

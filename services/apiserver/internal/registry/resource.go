@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/table"
 )
 
 // Object is what every stored kind is.
@@ -202,8 +203,14 @@ type Strategy struct {
 type Table struct {
 	Columns []metav1.TableColumnDefinition
 	// Rows are the cells of one object, as many as Columns.
+	// The times in them are as table.Since gives them.
 	Row func(obj runtime.Object) []any
+	// Conditions mark rows, such as those of completed pods; may be nil.
+	Conditions func(obj runtime.Object) []metav1.TableRowCondition
 }
+
+// Cells are the cells of one object at the moment.
+func (t *Table) Cells(obj runtime.Object, now time.Time) []any { return table.Resolve(t.Row(obj), now) }
 
 // Subresource is one subresource of a resource. Exactly one of Update, Scale,
 // Create and Connect is set, except that Create may have an Update beside it:

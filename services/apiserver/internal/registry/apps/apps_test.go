@@ -258,7 +258,7 @@ func TestTables(t *testing.T) {
 		if got := strings.Join(head, " "); got != c.head {
 			t.Errorf("%s: columns are %q, want %q", c.r.Kind, got, c.head)
 		}
-		if got := c.r.Table.Row(c.obj); !slices.Equal(got, c.want) {
+		if got := c.r.Table.Cells(c.obj, time.Now()); !slices.Equal(got, c.want) {
 			t.Errorf("%s: row is %v, want %v", c.r.Kind, got, c.want)
 		}
 	}

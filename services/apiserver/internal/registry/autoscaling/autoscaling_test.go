@@ -86,7 +86,7 @@ func TestRow(t *testing.T) {
 		{Resource: &autoscalingv2.ResourceMetricStatus{Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr.To(int32(42))}}},
 	}}
 	want := []any{"web", "Deployment/web", "cpu: 42%/80%, <unknown>/10 + 2 more...", "1", int64(5), int64(3), "5m"}
-	if got := HorizontalPodAutoscalers().Table.Row(obj); !slices.Equal(got, want) {
+	if got := HorizontalPodAutoscalers().Table.Cells(obj, time.Now()); !slices.Equal(got, want) {
 		t.Errorf("row is %v, want %v", got, want)
 	}
 }

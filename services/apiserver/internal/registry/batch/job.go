@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"strconv"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -73,7 +72,7 @@ func jobRow(obj *batchv1.Job) []any {
 	}
 	took := ""
 	if start := obj.Status.StartTime; start != nil {
-		took = duration.HumanDuration(time.Since(start.Time))
+		took = table.Since(*start)
 		if end := obj.Status.CompletionTime; end != nil {
 			took = duration.HumanDuration(end.Sub(start.Time))
 		}

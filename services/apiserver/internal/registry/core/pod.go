@@ -28,14 +28,15 @@ func Pods(d PodDeps) *registry.Resource {
 	r := registry.Define(registry.Definition[*corev1.Pod]{
 		GroupVersion: v1, Resource: "pods", Kind: "Pod", Singular: "pod", ShortNames: []string{"po"},
 		Categories: []string{"all"}, Namespaced: true,
-		New:       func() *corev1.Pod { return &corev1.Pod{} },
-		NewList:   func() runtime.Object { return &corev1.PodList{} },
-		KeyPrefix: "/registry/pods",
-		Fields:    podFields,
-		Indexed:   []string{"spec.nodeName"},
-		Strategy:  podBehaviour(),
-		Columns:   podColumns(),
-		Row:       podRow,
+		New:           func() *corev1.Pod { return &corev1.Pod{} },
+		NewList:       func() runtime.Object { return &corev1.PodList{} },
+		KeyPrefix:     "/registry/pods",
+		Fields:        podFields,
+		Indexed:       []string{"spec.nodeName"},
+		Strategy:      podBehaviour(),
+		Columns:       podColumns(),
+		Row:           podRow,
+		RowConditions: podRowConditions,
 	})
 	r.Subresources = podSubresources(d)
 	return r

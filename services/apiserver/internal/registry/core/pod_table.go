@@ -43,6 +43,20 @@ func podRow(pod *corev1.Pod) []any {
 	}
 }
 
+// podRowConditions mark pods that have ended.
+func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
+	completed := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(pod.Status.Phase)}
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		completed.Message = "The pod has completed successfully."
+	case corev1.PodFailed:
+		completed.Message = "The pod failed."
+	default:
+		return nil
+	}
+	return []metav1.TableRowCondition{completed}
+}
+
 func readinessGates(pod *corev1.Pod) string {
 	if len(pod.Spec.ReadinessGates) == 0 {
 		return table.None

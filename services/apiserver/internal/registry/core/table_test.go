@@ -29,7 +29,7 @@ func printed[T registry.Object](r *registry.Resource, objs ...T) string {
 	}
 	for _, obj := range objs {
 		b.WriteString("\n")
-		for i, cell := range r.Table.Row(obj) {
+		for i, cell := range r.Table.Cells(obj, time.Now()) {
 			if i > 0 {
 				b.WriteString(" | ")
 			}

@@ -85,10 +85,10 @@ func TestRow(t *testing.T) {
 	}
 	s.Ports = []discoveryv1.EndpointPort{{Port: ptr.To(int32(80))}, {Name: ptr.To("all")}}
 	want := []any{"web-1", "IPv4", "80,all", "10.0.0.1,10.0.0.2,10.0.0.3 + 2 more...", "30h"}
-	if got := EndpointSlices().Table.Row(s); !slices.Equal(got, want) {
+	if got := EndpointSlices().Table.Cells(s, time.Now()); !slices.Equal(got, want) {
 		t.Errorf("row is %v, want %v", got, want)
 	}
-	if got := EndpointSlices().Table.Row(&discoveryv1.EndpointSlice{}); got[2] != "<unset>" || got[3] != "<unset>" {
+	if got := EndpointSlices().Table.Cells(&discoveryv1.EndpointSlice{}, time.Now()); got[2] != "<unset>" || got[3] != "<unset>" {
 		t.Errorf("row is %v", got)
 	}
 }

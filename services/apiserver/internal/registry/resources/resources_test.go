@@ -176,7 +176,7 @@ func exercise(t *testing.T, r *registry.Resource, obj, old runtime.Object) {
 		r.TTL(obj)
 	}
 	if r.Table != nil {
-		if cells := r.Table.Row(obj); len(cells) != len(r.Table.Columns) {
+		if cells := r.Table.Cells(obj, time.Now()); len(cells) != len(r.Table.Columns) {
 			t.Errorf("%s: %d cells in %d columns", name(r), len(cells), len(r.Table.Columns))
 		}
 	}

@@ -66,7 +66,7 @@ func TestClassRow(t *testing.T) {
 		ObjectMeta:  metav1.ObjectMeta{Name: "fast", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour)), Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
 		Provisioner: "p", AllowVolumeExpansion: ptr.To(true),
 	}
-	row := StorageClasses().Table.Row(class)
+	row := StorageClasses().Table.Cells(class, time.Now())
 	want := []any{"fast (default)", "p", "Delete", "Immediate", true, "60m"}
 	if !slices.Equal(row, want) {
 		t.Errorf("row is %v, want %v", row, want)

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"sort"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // None is what a cell without a value shows.
@@ -47,19 +45,6 @@ func Boolean(name, description string) metav1.TableColumnDefinition {
 func Wide(c metav1.TableColumnDefinition) metav1.TableColumnDefinition {
 	c.Priority = 1
 	return c
-}
-
-// Since is how long ago t was, in kubectl's short form.
-func Since(t metav1.Time) string { return since(t.Time) }
-
-// SinceMicro is Since for a time with microseconds.
-func SinceMicro(t metav1.MicroTime) string { return since(t.Time) }
-
-func since(t time.Time) string {
-	if t.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(time.Since(t))
 }
 
 // OrNone is s, or <none> when it is empty.
