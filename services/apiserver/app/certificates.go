@@ -46,6 +46,9 @@ func (c *config) ensureCertificates(port int) error {
 		return nil
 	}
 	c.Identity.ClientCAFile = authorityFile
+	if err := c.ensureFrontProxy(dir); err != nil {
+		return err
+	}
 	return c.ensureAdmin(authority, authorityFile, port)
 }
 

@@ -21,7 +21,7 @@ type knownFlags struct {
 
 func ignoredFlags() []string {
 	return []string{
-		"aggregator-reject-forwarding-redirect", "allow-metric-labels", "allow-metric-labels-manifest", "apiserver-count", "cloud-config",
+		"allow-metric-labels", "allow-metric-labels-manifest", "apiserver-count", "cloud-config",
 		"cloud-provider", "contention-profiling", "coordinated-leadership-lease-duration", "coordinated-leadership-renew-deadline",
 		"coordinated-leadership-retry-period", "debug-socket-path", "default-watch-cache-size", "delete-collection-workers", "disabled-metrics",
 		"emulated-version", "emulation-forward-compatible", "enable-aggregator-routing", "enable-garbage-collector", "enable-logs-handler",
@@ -30,7 +30,7 @@ func ignoredFlags() []string {
 		"kubelet-read-only-port", "kubelet-timeout", "kubernetes-service-node-port", "livez-grace-period", "log-flush-frequency",
 		"log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size", "log-text-split-stream", "max-connection-bytes-per-sec",
 		"min-compatibility-version", "peer-advertise-ip", "peer-advertise-port", "permit-address-sharing", "permit-port-sharing",
-		"proxy-client-cert-file", "proxy-client-key-file", "runtime-config", "runtime-config-emulation-forward-compatible",
+		"runtime-config", "runtime-config-emulation-forward-compatible",
 		"service-account-lookup", "show-hidden-metrics-for-version", "shutdown-send-retry-after", "shutdown-watch-termination-grace-period",
 		"storage-initialization-timeout", "storage-media-type", "tracing-config-file", "vmodule", "watch-cache", "watch-cache-sizes",
 	}

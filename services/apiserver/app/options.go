@@ -15,17 +15,18 @@ import (
 
 // Options are the server's flags. It implements component.Service.
 type Options struct {
-	Serving   ServingOptions
-	Store     StoreOptions
-	Etcd      EtcdOptions
-	Hardening HardeningOptions
-	Identity  IdentityOptions
-	Tokens    TokenOptions
-	Network   NetworkOptions
-	Kubelet   KubeletOptions
-	Bus       BusOptions
-	Admission AdmissionOptions
-	known     knownFlags
+	Serving     ServingOptions
+	Store       StoreOptions
+	Etcd        EtcdOptions
+	Hardening   HardeningOptions
+	Identity    IdentityOptions
+	Tokens      TokenOptions
+	Network     NetworkOptions
+	Kubelet     KubeletOptions
+	Bus         BusOptions
+	Admission   AdmissionOptions
+	Aggregation AggregationOptions
+	known       knownFlags
 }
 
 // ServingOptions say where and how requests are served.
@@ -116,6 +117,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Kubelet.addFlags(fs)
 	o.Bus.addFlags(fs)
 	o.Admission.addFlags(fs)
+	o.Aggregation.addFlags(fs)
 	o.known.addFlags(fs)
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // routes are all paths that the server answers.
-func (c *config) routes(described *discovery.Service, schemas *openapi.Service, api *handlers.API, health *component.Health, metrics *prometheus.Registry, url string) (http.Handler, error) {
-	keys, err := tokens.NewDiscovery(c.tokens, c.Tokens.JWKSURI, url)
+func (s *server) routes(described *discovery.Service, schemas *openapi.Service, api *handlers.API, health *component.Health, metrics *prometheus.Registry, url string) (http.Handler, error) {
+	keys, err := tokens.NewDiscovery(s.tokens, s.Tokens.JWKSURI, url)
 	if err != nil {
 		return nil, err
 	}
@@ -29,17 +29,17 @@ func (c *config) routes(described *discovery.Service, schemas *openapi.Service, 
 		router.Handle(path, handler)
 		router.Handle(path+"/*", handler)
 	}
-	resources := described.Handler(api)
+	resources := s.aggregator.Handler(described.Handler(api))
 	for _, path := range []string{"/api", "/api/*", "/apis", "/apis/*"} {
 		router.Handle(path, resources)
 	}
-	router.Handle("/openapi/*", schemas.Handler())
+	router.Handle("/openapi/*", s.aggregator.Handler(schemas.Handler()))
 	router.Get("/version", version)
 	router.Get("/version/", version)
 	router.Handle("/metrics", component.MetricsHandler(metrics))
 	router.Get(tokens.ConfigurationPath, keys.ServeConfiguration)
 	router.Get(tokens.KeysPath, keys.ServeKeys)
-	if c.Serving.Profiling {
+	if s.Serving.Profiling {
 		profiles(router)
 	}
 	router.Get("/", index(described.Groups))

@@ -154,7 +154,9 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 	described := discovery.New(s.resources, url[len("https://"):])
 	schemas := openapi.New(component.Version().GitVersion, s.resources)
 	s.extensions = s.newExtensions(api, described, schemas)
-	s.aggregator = s.newAggregator(described, schemas)
+	if s.aggregator, err = s.newAggregator(described, schemas); err != nil {
+		return nil, nil, err
+	}
 	routes, err := s.routes(described, schemas, api, s.health, metrics, url)
 	if err != nil {
 		return nil, nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
@@ -23,6 +24,10 @@ import (
 type Service struct {
 	address string
 	current atomic.Pointer[snapshot]
+
+	mu        sync.Mutex
+	resources []*registry.Resource
+	remote    []Remote
 }
 
 // group is one API group with its versions, the preferred one first.
@@ -34,6 +39,7 @@ type group struct {
 type groupVersion struct {
 	version   string
 	resources []*registry.Resource // by name
+	remote    *Remote              // instead of resources
 }
 
 // New describes resources. Address is the server's, host and port, for clients
@@ -47,7 +53,18 @@ func New(resources []*registry.Resource, address string) *Service {
 // Set describes other resources from now on. It costs little: documents are made
 // when they are asked for.
 func (s *Service) Set(resources []*registry.Resource) {
-	s.current.Store(newSnapshot(resources, s.address))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resources = resources
+	s.current.Store(newSnapshot(s.resources, s.remote, s.address))
+}
+
+// SetRemote describes what other servers serve from now on.
+func (s *Service) SetRemote(remote []Remote) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remote = remote
+	s.current.Store(newSnapshot(s.resources, s.remote, s.address))
 }
 
 // order of groups is upstream's; others follow by name.
@@ -189,6 +206,10 @@ func aggregatedType(version string) metav1.TypeMeta {
 func aggregated(g group) apidiscovery.APIGroupDiscovery {
 	out := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 	for _, v := range g.versions {
+		if v.remote != nil {
+			out.Versions = append(out.Versions, v.remote.aggregatedVersion())
+			continue
+		}
 		one := apidiscovery.APIVersionDiscovery{Version: v.version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 		for _, r := range v.resources {
 			one.Resources = append(one.Resources, aggregatedResource(r))

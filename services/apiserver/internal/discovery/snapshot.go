@@ -26,10 +26,14 @@ func later(build func() runtime.Object) lazy {
 	return sync.OnceValue(func() document { return newDocument(build()) })
 }
 
-func newSnapshot(resources []*registry.Resource, address string) *snapshot {
-	s := &snapshot{groups: grouped(resources), plain: map[string]lazy{}}
+// newSnapshot leaves the paths of remote versions to those who serve them.
+func newSnapshot(resources []*registry.Resource, remote []Remote, address string) *snapshot {
+	s := &snapshot{groups: merge(grouped(resources), remote), plain: map[string]lazy{}}
 	for _, g := range s.groups {
 		for _, v := range g.versions {
+			if v.remote != nil {
+				continue
+			}
 			s.plain[versionPath(g.name, v.version)] = later(func() runtime.Object { return resourceList(g.name, v) })
 		}
 		if g.name == "" {

@@ -27,7 +27,8 @@ type Service struct {
 
 	mu        sync.Mutex
 	resources []*registry.Resource
-	stale     bool // v3 is older than resources
+	remote    []Remote
+	stale     bool // v3 is older than resources and remote
 	groups    map[schema.GroupVersion]*group
 	v3        map[string]document // by "api/v1", "apis/apps/v1"
 	index     []byte

@@ -36,7 +36,11 @@ func (s *Service) documentV2() (document, error) {
 	if err != nil {
 		return document{}, err
 	}
-	data, err := s.joinV2(parts)
+	others, err := s.remoteParts(parts)
+	if err != nil {
+		return document{}, err
+	}
+	data, err := s.joinV2(append(parts, others...))
 	if err != nil {
 		return document{}, err
 	}
@@ -47,7 +51,7 @@ func (s *Service) documentV2() (document, error) {
 
 // partsV2 makes the parts whose resources have changed. Caller must hold mu.
 func (s *Service) partsV2() ([]*part, error) {
-	builtIn, custom := split(s.resources)
+	builtIn, custom := split(s.local())
 	if s.v2.builtIn == nil || !slices.Equal(s.v2.builtIn.resources, builtIn) {
 		all, err := loadSchemas(schemasV2)
 		if err != nil {

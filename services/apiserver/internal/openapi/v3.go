@@ -42,7 +42,7 @@ func (s *Service) documentsV3() (documents map[string]document, index []byte, er
 // refreshV3 makes the documents whose resources have changed. Caller must hold
 // mu.
 func (s *Service) refreshV3() error {
-	wanted := byVersion(s.resources)
+	wanted := byVersion(s.local())
 	if err := s.buildGroups(wanted); err != nil {
 		return err
 	}
@@ -56,6 +56,11 @@ func (s *Service) refreshV3() error {
 		}
 		s.v3[path] = g.document
 		paths[path] = map[string]string{"serverRelativeURL": groupURL(path, g.document.hash)}
+	}
+	for _, r := range s.remote {
+		if r.V3 != "" {
+			paths["apis/"+r.GroupVersion.String()] = map[string]string{"serverRelativeURL": r.V3}
+		}
 	}
 	index, err := json.Marshal(object{"paths": paths})
 	s.index = index
