@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,4 +121,31 @@ func TestPodsOfAnotherRuntimeOutliveAgentAndRuntime(t *testing.T) {
 		t.Errorf("handlers %q, runtime %s", handlers, node.Status.NodeInfo.ContainerRuntimeVersion)
 	}
 	s.remove("refused")
+	importImages(s)
+}
+
+// importImages brings images to the node with the operator's command.
+func importImages(s *site) {
+	bin, _ := testenv.Bin()
+	run := func(archive string) (string, error) {
+		out, err := exec.Command(filepath.Join(bin, "sampan"), "image", "import", "--root-dir="+s.root, archive).CombinedOutput()
+		return string(out), err
+	}
+	tag, err := name.NewTag("offline.test/team/app:v3")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	archive := filepath.Join(s.dir, "app.tar")
+	if err := tarball.WriteToFile(archive, tag, newToolImage(s.t)); err != nil {
+		s.t.Fatal(err)
+	}
+	if out, err := run(archive); err != nil || !strings.Contains(out, "offline.test/team/app:v3") {
+		s.t.Errorf("importing: %v: %s", err, out)
+	}
+	writeFile(s.t, filepath.Join(s.dir, "broken.tar"), "no archive", 0o600)
+	if out, err := run(filepath.Join(s.dir, "broken.tar")); err == nil || !strings.Contains(out, "importing") {
+		s.t.Errorf("importing what is no archive: %v: %s", err, out)
+	}
+	s.apply("metadata: {name: offline}\nspec:\n  terminationGracePeriodSeconds: 0\n  containers: [{name: main, image: 'offline.test/team/app:v3', imagePullPolicy: Never}]\n")
+	s.until("offline", "to run", running)
 }

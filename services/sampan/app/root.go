@@ -69,7 +69,7 @@ func newRoot(c *command) *cobra.Command {
 		dir = ".sampan"
 	}
 	root.PersistentFlags().StringVar(&c.dir, "dir", dir, "folder of the cluster's state (environment: SAMPAN_DIR)")
-	root.AddCommand(newUp(c), newDown(c), newStatus(c), newKubectl(c), newCerts(c), newSupervise(c))
+	root.AddCommand(newUp(c), newDown(c), newStatus(c), newKubectl(c), newCerts(c), newImage(c), newSupervise(c))
 	return root
 }
 

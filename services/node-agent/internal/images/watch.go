@@ -17,7 +17,8 @@ const settle = 500 * time.Millisecond
 
 // Watch imports archives that are put into the import folder, until ctx ends. An
 // archive stays there; it is imported again when it changes. Names that begin with a
-// dot or end in .tmp or .part are left alone.
+// dot or end in .tmp or .part are left alone. What became of an archive is written
+// beside it, as a Result.
 func (s *Store) Watch(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -107,6 +108,12 @@ func (w *importWatch) importFile(ctx context.Context, path string) {
 		return // gone again, or not an archive
 	}
 	images, err := w.store.Import(ctx, path)
+	if ctx.Err() != nil {
+		return // the next start tries again
+	}
+	if err := writeResult(path, info, images, err); err != nil {
+		w.store.cfg.Log.WarnContext(ctx, "Writing down what was imported", "file", path, "err", err)
+	}
 	if err != nil {
 		w.store.cfg.Log.WarnContext(ctx, "Importing images", "file", path, "err", err)
 		return
