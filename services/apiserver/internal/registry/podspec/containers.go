@@ -180,7 +180,8 @@ func validateRestart(container *corev1.Container, path *field.Path) field.ErrorL
 	}
 	for i, rule := range container.RestartPolicyRules {
 		at := rules.Index(i)
-		errs = append(errs, validateEnum(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart)...)
+		errs = append(errs, validateEnum(rule.Action, at.Child("action"),
+			corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if rule.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue
