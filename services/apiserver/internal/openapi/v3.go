@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
@@ -142,6 +143,9 @@ func customSchemas(resources []*registry.Resource, v2 bool) (schemas, error) {
 			continue
 		}
 		models, err := r.Untyped.Models(v2)
+		if apierrors.IsNotFound(err) {
+			continue // it is going away
+		}
 		if err != nil {
 			return nil, fmt.Errorf("describing %s: %w", r.GroupVersionResource, err)
 		}
