@@ -84,6 +84,32 @@ bin/images/demo.tar: deploy/demo/main.go scripts/tools/image/main.go scripts/bui
 	@echo "building demo image"
 	@scripts/build-image.sh
 
+bin/nats-server: services/apiserver/go.mod scripts/build-nats.sh
+	@echo "building nats-server"
+	@scripts/build-nats.sh
+	@touch $@
+
+bin/probe: deploy/probe/main.go
+	@echo "building probe"
+	@cd deploy/probe && GOWORK=off go build -ldflags '-s -w' -o ../../bin/probe .
+
+.PHONY: compose-build
+compose-build: ## Build the images of the composed cluster (PREBUILT=1 from bin/, without a registry)
+	@$(if $(PREBUILT),$(MAKE) --no-print-directory build bin/nats-server bin/probe)
+	@scripts/compose.sh build $(if $(PREBUILT),prebuilt)
+
+.PHONY: compose-up
+compose-up: ## Start the composed cluster and wait until it is healthy (NODES=4 for four nodes)
+	@scripts/compose.sh up $(if $(filter command line,$(origin NODES)),--scale node=$(NODES))
+
+.PHONY: compose-down
+compose-down: ## End the composed cluster; its objects stay (ARGS=-v deletes them)
+	@scripts/compose.sh down $(ARGS)
+
+.PHONY: compose-test
+compose-test: build bin/nats-server bin/probe ## Check the composed cluster under faults, on an engine of its own
+	@scripts/compose-ci.sh
+
 .PHONY: test
 test: build ## Run all tests
 	@scripts/test.sh
