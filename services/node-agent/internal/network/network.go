@@ -100,6 +100,19 @@ func (c *CNI) Detach(ctx context.Context, pod Pod) error {
 	return nil
 }
 
+// Attached lists the pods that are attached, as far as it was written down.
+func (c *CNI) Attached() ([]string, error) {
+	attachments, err := c.cni.GetCachedAttachments("")
+	if err != nil {
+		return nil, fmt.Errorf("reading the attachments: %w", err)
+	}
+	var ids []string
+	for _, attachment := range attachments {
+		ids = append(ids, attachment.ContainerID)
+	}
+	return ids, nil
+}
+
 // detachUnknown handles an attachment that was cut off before libcni could write
 // it down: the address may be taken already.
 func (c *CNI) detachUnknown(ctx context.Context, pod Pod) error {

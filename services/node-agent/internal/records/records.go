@@ -58,6 +58,22 @@ func (d *Dir) Write(id string, v any, durable bool) error {
 	return d.sync()
 }
 
+// Sync makes what was written of the record durable; one that is gone needs nothing.
+func (d *Dir) Sync(id string) error {
+	file, err := os.Open(d.file(id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("syncing record %s: %w", id, err)
+	}
+	defer file.Close()
+	if err := unix.Fdatasync(int(file.Fd())); err != nil {
+		return fmt.Errorf("syncing record %s: %w", id, err)
+	}
+	return d.sync()
+}
+
 // Delete removes the record; that it is missing is no error.
 func (d *Dir) Delete(id string) error {
 	if err := os.Remove(d.file(id)); err != nil && !errors.Is(err, os.ErrNotExist) {

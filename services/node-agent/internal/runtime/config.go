@@ -46,6 +46,10 @@ type Config struct {
 	HostsDir     string
 	PinnedImages []string
 
+	// Observe is told how long each step of a pod's start took; nil is nobody. The steps
+	// are named in steps.go.
+	Observe func(step string, took time.Duration) `json:"-"`
+
 	Log *slog.Logger
 }
 

@@ -99,19 +99,30 @@ func (s *Server) createContainer(ctx context.Context, sb *sandboxRecord, record 
 	c := newContainer(record)
 	s.objects.addContainer(c)
 	s.watch(c)
+	s.settle(s.containerRecords, record.ID)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, record.SandboxID)
 	return nil
 }
 
 func (s *Server) makeContainer(ctx context.Context, sb *sandboxRecord, record *containerRecord, image *images.Image) error {
-	rootfs, err := s.makeRootFS(sb, record.ID, image)
+	var rootfs string
+	var mounts []*runtimeapi.Mount
+	err := s.timed(stepRootFS, func() (err error) {
+		if rootfs, err = s.makeRootFS(sb, record.ID, image); err == nil {
+			mounts, err = s.imageMounts(sb, record)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	mounts, err := s.imageMounts(sb, record)
-	if err != nil {
+	if err := s.timed(stepSpec, func() error { return s.writeBundle(sb, record, image, rootfs, mounts) }); err != nil {
 		return err
 	}
+	return s.timed(stepMonitor, func() error { return s.startMonitor(ctx, record) })
+}
+
+func (s *Server) writeBundle(sb *sandboxRecord, record *containerRecord, image *images.Image, rootfs string, mounts []*runtimeapi.Mount) error {
 	spec, err := s.containerSpec(sb, record, image, rootfs, mounts)
 	if err != nil {
 		return err
@@ -123,12 +134,10 @@ func (s *Server) makeContainer(ctx context.Context, sb *sandboxRecord, record *c
 	if err := os.WriteFile(filepath.Join(s.cfg.bundle(record.ID), "config.json"), data, 0o600); err != nil {
 		return err
 	}
-	if record.LogPath != "" {
-		if err := os.MkdirAll(filepath.Dir(record.LogPath), 0o755); err != nil {
-			return err
-		}
+	if record.LogPath == "" {
+		return nil
 	}
-	return s.startMonitor(ctx, record)
+	return os.MkdirAll(filepath.Dir(record.LogPath), 0o755)
 }
 
 func (s *Server) startMonitor(ctx context.Context, record *containerRecord) error {
@@ -151,7 +160,7 @@ func (s *Server) startMonitor(ctx context.Context, record *containerRecord) erro
 		return err
 	}
 	record.Monitor, record.Init, record.Phase = proc, init, created
-	return s.containerRecords.Write(record.ID, record, true)
+	return s.containerRecords.Write(record.ID, record, false)
 }
 
 // makeRootFS mounts the image's layers with a writable one on top.

@@ -63,7 +63,7 @@ func (s *Server) StartContainer(ctx context.Context, req *runtimeapi.StartContai
 		case <-startCtx.Done():
 		}
 	}()
-	err = s.runcOf(c.get().Handler).Start(startCtx, c.id)
+	err = s.timed(stepStart, func() error { return s.runcOf(c.get().Handler).Start(startCtx, c.id) })
 	cancel(nil)
 	if err != nil {
 		return nil, s.startFailed(c, err)

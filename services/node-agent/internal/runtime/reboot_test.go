@@ -93,3 +93,27 @@ func TestTornRecordIsUndone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestPowerCutThatTookSandboxRecordsLeaksNoAddress(t *testing.T) {
+	n := newNode(t)
+	for name, take := range map[string]func(path string) error{
+		"torn": func(path string) error { return os.Truncate(path, 50) },
+		"gone": os.Remove,
+	} {
+		p := n.runPod(name)
+		c := p.run([]string{"forever"})
+		n.powerCycle(c)
+		if err := take(filepath.Join(n.cfg.Root, "sandboxes", p.id+".json")); err != nil {
+			t.Fatal(err)
+		}
+		n.start()
+		if addresses, err := filepath.Glob(filepath.Join(filepath.Dir(n.cfg.Root), "cni-data", "*", "10.*")); err != nil || len(addresses) > 0 {
+			t.Errorf("%s: addresses are left: %v %v", name, addresses, err)
+		}
+		after := n.runPod(name)
+		after.run([]string{"echo"}).exited()
+		if _, err := n.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: after.id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

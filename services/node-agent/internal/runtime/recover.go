@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/namespaces"
+	"github.com/sampan-io/sampan/services/node-agent/internal/network"
+	"github.com/sampan-io/sampan/services/node-agent/internal/overlay"
 )
 
 func readBootID() (string, error) {
@@ -41,8 +44,8 @@ func (s *Server) recoverSandboxes() error {
 		record := &sandboxRecord{}
 		if err := s.sandboxRecords.Read(id, record); err != nil || record.Config == nil {
 			s.log.Warn("Forgetting a damaged sandbox record", "sandbox", id, "err", err)
-			if err := s.sandboxRecords.Delete(id); err != nil {
-				return err
+			if err := s.dropSandbox(id); err != nil {
+				s.log.Warn("Clearing up after a damaged sandbox record", "sandbox", id, "err", err)
 			}
 			continue
 		}
@@ -131,10 +134,56 @@ func (s *Server) adopt(record *containerRecord) error {
 	return nil
 }
 
+// dropSandbox gives back what a sandbox holds of which only the id is known.
+func (s *Server) dropSandbox(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	err := errors.Join(
+		deleteRunc(ctx, s.runc, id), // of its pause process
+		s.network.Detach(ctx, network.Pod{ID: id, NetNS: s.pinned(id, namespaces.Network)}),
+		namespaces.Unpin(s.cfg.pins(id)), overlay.Unmount(s.cfg.sharedMemory(id)),
+	)
+	if err != nil {
+		return err
+	}
+	return s.forgetSandbox(id)
+}
+
+// pinned is the path of the sandbox's namespace; empty when there is none.
+func (s *Server) pinned(id string, kind namespaces.Kind) string {
+	if path := s.namespacePath(id, kind); namespaces.Pinned(path) {
+		return path
+	}
+	return ""
+}
+
+// clearSandboxes gives back what no record tells of: a power cut may take a record and
+// leave the address.
+func (s *Server) clearSandboxes() error {
+	ids, err := s.network.Attached()
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.cfg.sandboxDir(""))
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		ids = append(ids, entry.Name())
+	}
+	var errs []error
+	for _, id := range ids {
+		if !s.sandboxRecords.Has(id) {
+			errs = append(errs, s.dropSandbox(id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // clearDebris removes directories that no record owns, and exit codes of containers
 // that are gone.
 func (s *Server) clearDebris() error {
-	var errs []error
+	errs := []error{s.clearSandboxes()}
 	for _, dir := range []string{s.cfg.bundle(""), s.cfg.writable(""), s.cfg.exitDir()} {
 		entries, err := os.ReadDir(dir)
 		errs = append(errs, err)

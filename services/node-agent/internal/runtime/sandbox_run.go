@@ -73,6 +73,7 @@ func (s *Server) runSandbox(ctx context.Context, record *sandboxRecord) error {
 		return err
 	}
 	s.objects.addSandbox(newSandbox(record))
+	s.settle(s.sandboxRecords, record.ID)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, record.ID, record.ID)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.ID)
 	return nil
@@ -82,23 +83,23 @@ func (s *Server) makeSandbox(ctx context.Context, record *sandboxRecord) error {
 	if err := os.MkdirAll(s.cfg.sandboxDir(record.ID), 0o711); err != nil {
 		return err
 	}
-	if err := s.makeNamespaces(record); err != nil {
+	if err := s.timed(stepNamespaces, func() error { return s.makeNamespaces(record) }); err != nil {
 		return err
 	}
 	// The network takes the longest, and the rest does not need it.
 	files := make(chan error, 1)
-	go func() { files <- s.makeSandboxFiles(record) }()
-	attachErr := s.attach(ctx, record)
+	go func() { files <- s.timed(stepFiles, func() error { return s.makeSandboxFiles(record) }) }()
+	attachErr := s.timed(stepNetwork, func() error { return s.attach(ctx, record) })
 	if err := errors.Join(<-files, attachErr); err != nil {
 		return err
 	}
 	if sharesPIDs(record.Config) {
-		if err := s.startPause(ctx, record); err != nil {
+		if err := s.timed(stepPause, func() error { return s.startPause(ctx, record) }); err != nil {
 			return err
 		}
 	}
 	record.Phase = ready
-	return s.sandboxRecords.Write(record.ID, record, true)
+	return s.timed(stepSandboxSaved, func() error { return s.sandboxRecords.Write(record.ID, record, false) })
 }
 
 func sandboxNamespaces(config *runtimeapi.PodSandboxConfig) *runtimeapi.NamespaceOption {

@@ -161,6 +161,16 @@ func (s *Server) runcOf(handler string) runc.Runc {
 	return s.runc
 }
 
+// settle makes a record survive a power cut too. A pod's start does not wait for the
+// disk: what the cut takes from the records, it takes from the running pods as well.
+func (s *Server) settle(dir *records.Dir, id string) {
+	s.watches.Go(func() {
+		if err := dir.Sync(id); err != nil {
+			s.log.Warn("Syncing a record", "id", id, "err", err)
+		}
+	})
+}
+
 // Images is the image store, for those in the same process.
 func (s *Server) Images() *images.Store { return s.images }
 

@@ -72,6 +72,8 @@ func main() {
 		chatter(args[0])
 	case "stay":
 		stay(args)
+	case "health":
+		serveHealth(args[0], args[1])
 	case "hold":
 		hold(args[0])
 	case "listen":
