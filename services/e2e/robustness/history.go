@@ -70,51 +70,64 @@ func resolve(history []operation, log []change) ([]operation, error) {
 			written[c.now.value] = c
 		}
 	}
+	// Whoever was told so deleted a version, before anybody whose answer was lost.
+	for i, op := range history {
+		if op.request.verb != deleteVerb || op.answer.outcome != succeeded {
+			continue
+		}
+		revision, ok := deletions[op.deletion()]
+		if !ok {
+			return nil, fmt.Errorf("an acknowledged deletion is not in the log: %+v", op)
+		}
+		history[i].answer.revision = revision
+		delete(deletions, op.deletion())
+	}
 	var out []operation
 	for _, op := range history {
-		switch op.request.verb {
-		case getVerb, listVerb:
-			if op.answer.outcome != unknown {
-				out = append(out, op)
-			}
-		case deleteVerb:
-			key := fmt.Sprint(op.request.name, "@", op.request.expect)
-			revision, ok := deletions[key]
-			if op.answer.outcome == succeeded && !ok {
-				return nil, fmt.Errorf("an acknowledged deletion is not in the log: %+v", op)
-			}
-			if op, keep := settled(op, revision, ok); keep {
-				if op.answer.outcome == succeeded {
-					delete(deletions, key) // only one did it
-				}
-				out = append(out, op)
-			}
-		default:
-			c, ok := written[op.request.value]
-			if op.answer.outcome == succeeded && (!ok || c.now.revision != op.answer.revision) {
-				return nil, fmt.Errorf("an acknowledged write is not in the log: %+v", op)
-			}
-			if op.answer.outcome != succeeded && op.answer.outcome != unknown && ok {
-				return nil, fmt.Errorf("a refused write is in the log: %+v", op)
-			}
-			if op, keep := settled(op, c.now.revision, ok); keep {
-				out = append(out, op)
-			}
+		resolved, keep, err := op.resolve(written, deletions)
+		if err != nil {
+			return nil, err
+		}
+		if keep {
+			out = append(out, resolved)
 		}
 	}
 	return out, nil
 }
 
-// settled is a write as the log tells of it; one that was lost and never done is
-// not kept.
-func settled(op operation, revision int64, done bool) (settled operation, keep bool) {
-	switch op.answer.outcome {
-	case unknown:
-		op.answer = answer{outcome: succeeded, revision: revision}
-		op.ended = forever
-		return op, done
-	case succeeded:
-		op.answer.revision = revision
+// deletion names what a deletion removes.
+func (op operation) deletion() string { return fmt.Sprint(op.request.name, "@", op.request.expect) }
+
+// resolve is the operation as the log tells of it; a write that was lost and
+// never done, and a read without an answer, are not kept.
+func (op operation) resolve(written map[string]change, deletions map[string]int64) (resolved operation, keep bool, err error) {
+	lost := op.answer.outcome == unknown
+	switch op.request.verb {
+	case getVerb, listVerb:
+		return op, !lost, nil
+	case deleteVerb:
+		if !lost {
+			return op, true, nil
+		}
+		revision, ok := deletions[op.deletion()]
+		delete(deletions, op.deletion()) // only one did it
+		return op.done(revision), ok, nil
 	}
-	return op, true
+	c, ok := written[op.request.value]
+	switch {
+	case lost:
+		return op.done(c.now.revision), ok, nil
+	case op.answer.outcome == succeeded && c.now.revision != op.answer.revision:
+		return op, false, fmt.Errorf("an acknowledged write is not in the log: %+v", op)
+	case op.answer.outcome != succeeded && ok:
+		return op, false, fmt.Errorf("a refused write is in the log: %+v", op)
+	}
+	return op, true, nil
+}
+
+// done is an operation whose answer was lost, and which was done at a revision:
+// at any time since it was asked for.
+func (op operation) done(revision int64) operation {
+	op.answer, op.ended = answer{outcome: succeeded, revision: revision}, forever
+	return op
 }
