@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -69,28 +68,19 @@ func (s *server) registeredVersions() []schema.GroupVersion {
 	return versions
 }
 
-// frontProxy is the common name of the certificate by which other servers know
-// this one.
-const frontProxy = "front-proxy-client"
-
-// ensureFrontProxy makes an authority of its own for what names users to other
-// servers: one that signs users' certificates would let them all do so.
+// ensureFrontProxy makes what names users to other servers, where the server makes
+// its other certificates, too.
 func (c *config) ensureFrontProxy(dir string) error {
 	if c.Identity.FrontProxyCAFile != "" || c.Aggregation.ClientCertFile != "" {
 		return nil
 	}
-	authorityFile := filepath.Join(dir, "front-proxy-ca.crt")
-	authority, err := pki.EnsureAuthority(authorityFile, filepath.Join(dir, "front-proxy-ca.key"), "front-proxy-ca", pki.AuthorityLifetime)
+	files, err := pki.EnsureFrontProxy(dir, 0)
 	if err != nil {
 		return err
 	}
-	cert, key := filepath.Join(dir, "front-proxy-client.crt"), filepath.Join(dir, "front-proxy-client.key")
-	if _, err := authority.Ensure(cert, key, pki.Request{CommonName: frontProxy, Client: true}); err != nil {
-		return err
-	}
-	c.Identity.FrontProxyCAFile, c.Aggregation.ClientCertFile, c.Aggregation.ClientKeyFile = authorityFile, cert, key
+	c.Identity.FrontProxyCAFile, c.Aggregation.ClientCertFile, c.Aggregation.ClientKeyFile = files.AuthorityFile, files.CertFile, files.KeyFile
 	if len(c.Identity.FrontProxy.AllowedNames) == 0 {
-		c.Identity.FrontProxy.AllowedNames = []string{frontProxy}
+		c.Identity.FrontProxy.AllowedNames = []string{pki.FrontProxyName}
 	}
 	return nil
 }

@@ -62,6 +62,9 @@ func (l Layout) EnsureIdentities(config Config) error {
 	if _, err := pki.EnsureSigningKey(l.PKI("sa.key"), l.PKI("sa.pub")); err != nil {
 		return err
 	}
+	if _, err := pki.EnsureFrontProxy(l.PKI(""), 0); err != nil {
+		return err
+	}
 	for _, id := range identities(config) {
 		if _, err := authority.Ensure(l.PKI(id.name+".crt"), l.PKI(id.name+".key"), id.request); err != nil {
 			return err

@@ -3,6 +3,8 @@ package cluster
 import (
 	"net"
 	"strconv"
+
+	"github.com/sampan-io/sampan/services/internal/pki"
 )
 
 // Process is one service of the cluster as the supervisor runs it.
@@ -43,6 +45,14 @@ func (l Layout) apiserver() Process {
 		"--kubelet-client-key=" + l.PKI("apiserver-kubelet-client.key"),
 		"--kubelet-certificate-authority=" + l.PKI("ca.crt"),
 		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-client-ca-file=" + l.PKI("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=" + pki.FrontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-uid-headers=X-Remote-Uid",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + l.PKI("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + l.PKI("front-proxy-client.key"),
 		"--nats-listen-address=" + net.JoinHostPort(HostAddress, strconv.Itoa(BusPort)),
 	}}
 }

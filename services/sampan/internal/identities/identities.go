@@ -61,7 +61,9 @@ func (p Plan) Ensure() error {
 // certificate, so that it can be copied elsewhere.
 func (p Plan) AdminKubeconfig() string { return p.path("admin", "kubeconfig") }
 
-func (p Plan) path(parts ...string) string { return filepath.Join(append([]string{p.Dir}, parts...)...) }
+func (p Plan) path(parts ...string) string {
+	return filepath.Join(append([]string{p.Dir}, parts...)...)
+}
 
 type maker struct {
 	Plan
@@ -94,6 +96,9 @@ func (m maker) server() error {
 		return err
 	}
 	if err := m.pair("apiserver", "kubelet-client", pki.Request{CommonName: "kube-apiserver-kubelet-client", Client: true}); err != nil {
+		return err
+	}
+	if _, err := pki.EnsureFrontProxy(m.path("apiserver"), m.Lifetime); err != nil {
 		return err
 	}
 	_, err := pki.EnsureSigningKey(m.path("apiserver", "sa.key"), m.path("apiserver", "sa.pub"))

@@ -1,0 +1,460 @@
+package aggregation_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/testserver"
+	"github.com/sampan-io/sampan/services/internal/pki"
+)
+
+const group = "boats.example.com"
+
+// fleet is another API server, behind the Service default/fleet.
+type fleet struct {
+	*httptest.Server
+	authority *pki.Authority
+	fail      atomic.Bool // answers 500 to everything
+	// handle is called for the paths that are not discovery.
+	handle http.HandlerFunc
+}
+
+func newFleet(t *testing.T, s *testserver.Server, handle http.HandlerFunc) *fleet {
+	t.Helper()
+	authority, err := pki.NewAuthority("fleet", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := authority.Issue(pki.Request{CommonName: "fleet", Server: true, DNSNames: []string{"fleet.default.svc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxies, err := os.ReadFile(filepath.Join(s.Dir, "certs", "front-proxy-ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(proxies)
+	f := &fleet{authority: authority, handle: handle}
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
+	f.EnableHTTP2 = true
+	f.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	f.Config.ErrorLog = nil
+	f.StartTLS()
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fleet) port() int32 {
+	_, text, _ := net.SplitHostPort(f.Listener.Addr().String())
+	port, _ := strconv.Atoi(text)
+	return int32(port)
+}
+
+func (f *fleet) serve(w http.ResponseWriter, r *http.Request) {
+	if f.fail.Load() {
+		http.Error(w, "sunk", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	switch r.URL.Path {
+	case "/apis/" + group + "/v1":
+		_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/v1",
+			APIResources: []metav1.APIResource{
+				{Name: "boats", SingularName: "boat", Kind: "Boat", Namespaced: true, Verbs: []string{"get", "list"}, ShortNames: []string{"bt"}},
+				{Name: "boats/radio", Kind: "Boat", Namespaced: true, Verbs: []string{"get"}},
+			},
+		})
+	case "/openapi/v3":
+		_, _ = fmt.Fprintf(w, `{"paths":{"apis/%s/v1":{"serverRelativeURL":"/openapi/v3/apis/%s/v1?hash=1"}}}`, group, group)
+	case "/openapi/v3/apis/" + group + "/v1":
+		_, _ = io.WriteString(w, `{"openapi":"3.0.0","info":{"title":"fleet"},"paths":{}}`)
+	case "/openapi/v2":
+		_, _ = fmt.Fprintf(w, `{"swagger":"2.0","paths":{"/apis/%[1]s/v1/boats":{"get":{"responses":{"200":{"schema":{"$ref":"#/definitions/com.example.Boat"}}}}},"/api/v1/stolen":{}},
+			"definitions":{"com.example.Boat":{"type":"object","properties":{"metadata":{"$ref":"#/definitions/io.k8s.api.core.v1.Pod"}},"x-kubernetes-group-version-kind":[{"group":"%[1]s","version":"v1","kind":"Boat"}]},
+			"io.k8s.api.core.v1.Pod":{"type":"string"}}}`, group)
+	default:
+		f.handle(w, r)
+	}
+}
+
+// harness is a server with a client of APIServices.
+type harness struct {
+	*testserver.Server
+	t      *testing.T
+	client aggregatorclient.Interface
+}
+
+func start(t *testing.T, flags ...string) *harness {
+	t.Helper()
+	s := testserver.Start(t, flags...)
+	client, err := aggregatorclient.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &harness{s, t, client}
+}
+
+func newAPIService(port int32, authority *pki.Authority) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1." + group}, Spec: apiregistrationv1.APIServiceSpec{
+		Group: group, Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 10, CABundle: authority.PEM(),
+		Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "fleet", Port: new(port)},
+	}}
+}
+
+// register makes the Service and the APIService of a fleet.
+func (h *harness) register(f *fleet) {
+	h.t.Helper()
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
+	if _, err := h.Client.CoreV1().Services("default").Create(h.t.Context(), service, metav1.CreateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+	if _, err := h.client.ApiregistrationV1().APIServices().Create(h.t.Context(), newAPIService(f.port(), f.authority), metav1.CreateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// await waits for an Available condition and returns it.
+func (h *harness) await(name string, status apiregistrationv1.ConditionStatus, reason string) apiregistrationv1.APIServiceCondition {
+	h.t.Helper()
+	var last apiregistrationv1.APIServiceCondition
+	err := wait.PollUntilContextTimeout(h.t.Context(), 5*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		service, err := h.client.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, condition := range service.Status.Conditions {
+			last = condition
+		}
+		return last.Status == status && last.Reason == reason, nil
+	})
+	if err != nil {
+		h.t.Fatalf("APIService %s is %+v: %v", name, last, err)
+	}
+	return last
+}
+
+// get is an answer's status and body.
+func (h *harness) get(config *rest.Config, path, accept string) (int, string) {
+	h.t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	request, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, config.Host+path, nil)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if accept != "" {
+		request.Header.Set("Accept", accept)
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+func TestLocalAPIServicesAreThere(t *testing.T) {
+	h := start(t)
+	for _, name := range []string{"v1.", "v1.apps", "v2.autoscaling", "v1.rbac.authorization.k8s.io", "v1.apiextensions.k8s.io"} {
+		err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+			_, err := h.client.ApiregistrationV1().APIServices().Get(ctx, name, metav1.GetOptions{})
+			return err == nil, nil
+		})
+		if err != nil {
+			t.Fatalf("APIService %s: %v", name, err)
+		}
+		h.await(name, apiregistrationv1.ConditionTrue, "Local")
+	}
+	if err := h.client.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.apps", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := h.client.ApiregistrationV1().APIServices().Get(ctx, "v1.apps", metav1.GetOptions{})
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("a deleted local APIService did not come back: %v", err)
+	}
+	if list, err := h.client.ApiregistrationV1().APIServices().List(t.Context(), metav1.ListOptions{}); err != nil || slices.ContainsFunc(list.Items, func(s apiregistrationv1.APIService) bool {
+		return s.Spec.Group == apiregistrationv1.GroupName
+	}) {
+		t.Errorf("APIServices: %v", err)
+	}
+}
+
+func TestRequestsArePassedOnAsTheirUser(t *testing.T) {
+	h := start(t)
+	f := newFleet(t, h.Server, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"path": r.URL.RequestURI(), "user": r.Header.Get("X-Remote-User"), "groups": r.Header.Values("X-Remote-Group"), "token": r.Header.Get("Authorization"),
+			"proxy": r.TLS.PeerCertificates[0].Subject.CommonName, "forged": r.Header.Get("X-Remote-Extra-Forged"),
+		})
+	})
+	h.register(f)
+	h.await("v1."+group, apiregistrationv1.ConditionTrue, "Passed")
+	user := h.As("alice", "sailors", "system:masters")
+	user.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			r.Header.Set("X-Remote-User", "mallory")
+			r.Header.Set("X-Remote-Extra-Forged", "yes")
+			return rt.RoundTrip(r)
+		})
+	}
+	code, body := h.get(user, "/apis/"+group+"/v1/namespaces/default/boats/a%2Fb?x=1", "")
+	var got struct {
+		Path, User, Token, Proxy, Forged string
+		Groups                           []string
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s: %v", code, body, err)
+	}
+	if got.User != "alice" || !slices.Contains(got.Groups, "sailors") || got.Proxy != "front-proxy-client" || got.Forged != "" || got.Token != "" || got.Path != "/apis/"+group+"/v1/namespaces/default/boats/a%2Fb?x=1" {
+		t.Errorf("passed on: %+v", got)
+	}
+	// Who may not is refused here.
+	if code, body := h.get(h.As("bob"), "/apis/"+group+"/v1/boats", ""); code != http.StatusForbidden {
+		t.Errorf("without rights: %d %s", code, body)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestRemoteGroupsAreDescribed(t *testing.T) {
+	h := start(t)
+	f := newFleet(t, h.Server, http.NotFound)
+	h.register(f)
+	h.await("v1."+group, apiregistrationv1.ConditionTrue, "Passed")
+	lists, err := h.Client.Discovery().ServerPreferredResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool {
+		return l.GroupVersion == group+"/v1" && l.APIResources[0].Name == "boats" && l.APIResources[0].Kind == "Boat"
+	}) {
+		t.Errorf("aggregated discovery: %+v", lists)
+	}
+	if code, body := h.get(h.Config, "/apis/"+group, ""); code != http.StatusOK || !strings.Contains(body, `"preferredVersion":{"groupVersion":"boats.example.com/v1"`) {
+		t.Errorf("the group: %d %s", code, body)
+	}
+	if code, body := h.get(h.Config, "/apis", "application/json"); code != http.StatusOK || !strings.Contains(body, `"name":"boats.example.com"`) || !strings.Contains(body, `"name":"apps"`) {
+		t.Errorf("groups: %d %.200s", code, body)
+	}
+	eventually(t, "OpenAPI 3 has the group", func() bool {
+		_, body := h.get(h.Config, "/openapi/v3", "")
+		return strings.Contains(body, "/openapi/v3/apis/"+group+"/v1?hash=1") && strings.Contains(body, "apis/apps/v1")
+	})
+	if code, body := h.get(h.Config, "/openapi/v3/apis/"+group+"/v1?hash=1", ""); code != http.StatusOK || !strings.Contains(body, `"title":"fleet"`) {
+		t.Errorf("OpenAPI 3 of the group: %d %s", code, body)
+	}
+	var document struct{ Paths, Definitions map[string]json.RawMessage }
+	eventually(t, "OpenAPI 2 has the group", func() bool {
+		_, body := h.get(h.Config, "/openapi/v2", "")
+		if err := json.Unmarshal([]byte(body), &document); err != nil {
+			t.Fatal(err)
+		}
+		return document.Paths["/apis/"+group+"/v1/boats"] != nil
+	})
+	// What is the server's own stays so.
+	if document.Paths["/api/v1/stolen"] != nil || string(document.Definitions["io.k8s.api.core.v1.Pod"]) == `{"type":"string"}` ||
+		!strings.Contains(string(document.Definitions["com.example.Boat"]), `#/definitions/io.k8s.api.core.v1.Pod_v2"`) {
+		t.Errorf("definitions: %s", document.Definitions["com.example.Boat"])
+	}
+}
+
+// A server that fails is answered for at once, and hurts nothing else; when it
+// comes back so do its requests.
+func TestFailingBackendHurtsNothingElse(t *testing.T) {
+	h := start(t)
+	f := newFleet(t, h.Server, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	h.register(f)
+	h.await("v1."+group, apiregistrationv1.ConditionTrue, "Passed")
+	f.fail.Store(true)
+	touch := func() { // its Service changes, so that it is looked at
+		if _, err := h.Client.CoreV1().Services("default").Patch(t.Context(), "fleet", "application/merge-patch+json",
+			[]byte(fmt.Sprintf(`{"metadata":{"annotations":{"at":%q}}}`, time.Now())), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	touch()
+	condition := h.await("v1."+group, apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck")
+	if !strings.Contains(condition.Message, "bad status from https://fleet.default.svc:") || !strings.HasSuffix(condition.Message, ": 500") {
+		t.Errorf("message %q", condition.Message)
+	}
+	if code, body := h.get(h.Config, "/apis/"+group+"/v1/boats", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, `"kind":"Status"`) {
+		t.Errorf("a failing server: %d %s", code, body)
+	}
+	if _, err := h.Client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("another group: %v", err)
+	}
+	_, body := h.get(h.Config, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+	var list apidiscovery.APIGroupDiscoveryList
+	if err := json.Unmarshal([]byte(body), &list); err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(list.Items, func(g apidiscovery.APIGroupDiscovery) bool { return g.Name == group })
+	if at < 0 || list.Items[at].Versions[0].Freshness != apidiscovery.DiscoveryFreshnessStale || len(list.Items) < 10 {
+		t.Errorf("discovery: %s", body)
+	}
+	f.fail.Store(false)
+	h.await("v1."+group, apiregistrationv1.ConditionTrue, "Passed")
+	if code, body := h.get(h.Config, "/apis/"+group+"/v1/boats", ""); code != http.StatusOK {
+		t.Errorf("after it came back: %d %s", code, body)
+	}
+}
+
+func TestRedirectsAreRefused(t *testing.T) {
+	var followed atomic.Bool
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
+	t.Cleanup(elsewhere.Close)
+	h := start(t)
+	f := newFleet(t, h.Server, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) })
+	h.register(f)
+	h.await("v1."+group, apiregistrationv1.ConditionTrue, "Passed")
+	if code, body := h.get(h.Config, "/apis/"+group+"/v1/boats", ""); code < 500 || followed.Load() {
+		t.Errorf("a redirect: %d %s, followed %v", code, body, followed.Load())
+	}
+}
+
+func TestUpgradedConnectionsArePassedOn(t *testing.T) {
+	h := start(t, "--request-timeout=2s")
+	f := newFleet(t, h.Server, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "echo" || r.Header.Get("X-Remote-User") == "" {
+			http.Error(w, "no upgrade", http.StatusBadRequest)
+			return
+		}
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.Copy(conn, buffered)
+	})
+	h.register(f)
+	h.await("v1."+group, apiregistrationv1.ConditionTrue, "Passed")
+	config, err := rest.TLSConfigFor(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(h.Config.Host, "https://"), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, _ = fmt.Fprintf(conn, "GET /apis/%s/v1/namespaces/default/boats/a/radio HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", group)
+	reader := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(reader, nil)
+	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("answer %+v, %v", answer, err)
+	}
+	for range 2 {
+		_, _ = io.WriteString(conn, "ahoy\n")
+		if line, err := reader.ReadString('\n'); err != nil || line != "ahoy\n" {
+			t.Fatalf("echo %q, %v", line, err)
+		}
+	}
+}
+
+// An APIService that points at the API server itself: one request, which is
+// refused.
+func TestAPIServiceOfTheServerItselfIsRefused(t *testing.T) {
+	h := start(t)
+	_, text, err := net.SplitHostPort(strings.TrimPrefix(h.Config.Host, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "self"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
+	if _, err := h.Client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	self := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1." + group}, Spec: apiregistrationv1.APIServiceSpec{
+		Group: group, Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 10, InsecureSkipTLSVerify: true,
+		Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "self", Port: new(int32(port))},
+	}}
+	if _, err := h.client.ApiregistrationV1().APIServices().Create(t.Context(), self, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	condition := h.await("v1."+group, apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck")
+	if !strings.Contains(condition.Message, "refers to the API server that it is registered with") {
+		t.Errorf("message %q", condition.Message)
+	}
+	if code, body := h.get(h.Config, "/apis/"+group+"/v1/boats", ""); code != http.StatusServiceUnavailable {
+		t.Errorf("a request: %d %s", code, body)
+	}
+}
+
+func TestUnusableServicesAreNamed(t *testing.T) {
+	h := start(t)
+	authority, err := pki.NewAuthority("fleet", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.client.ApiregistrationV1().APIServices().Create(t.Context(), newAPIService(443, authority), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if condition := h.await("v1."+group, apiregistrationv1.ConditionFalse, "ServiceNotFound"); condition.Message != `service/fleet in "default" is not present` {
+		t.Errorf("message %q", condition.Message)
+	}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	service, err = h.Client.CoreV1().Services("default").Create(t.Context(), service, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.await("v1."+group, apiregistrationv1.ConditionFalse, "ServicePortError")
+	service.Spec.Ports[0].Port = 443
+	if _, err := h.Client.CoreV1().Services("default").Update(t.Context(), service, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.await("v1."+group, apiregistrationv1.ConditionFalse, "MissingEndpoints")
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
