@@ -79,6 +79,7 @@ type agent struct {
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	a := &agent{Options: o, log: log, registry: component.NewMetrics(), probing: prometheus.NewRegistry(), synced: make(chan struct{})}
 	component.RegisterClientMetrics(a.registry)
+	a.metrics = metrics.New(a.registry, a.probing, metrics.Sources{NodeName: a.hostname, Running: func() (int, map[string]int) { return countRunning(a.workers) }})
 	if err := a.prepare(); err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (a *agent) makeRuntime() error {
 	config.Root, config.Run, config.Socket = a.rootDir, a.runDir, a.endpoint
 	config.Network.ConfDir = a.cniConf()
 	config.CgroupParent = filepath.Join("/", a.cgroupRoot, "kubepods")
-	config.StreamIdle = a.streamIdle
+	config.StreamIdle, config.Observe = a.streamIdle, a.metrics.ObserveStep
 	a.runtime, err = runtime.New(config)
 	if err != nil {
 		return fmt.Errorf("opening the container runtime: %w", err)
@@ -163,7 +164,6 @@ func (a *agent) assemble(ctx context.Context) error {
 	if a.api, _, err = a.client.Clientset("kubelet"); err != nil {
 		return err
 	}
-	a.metrics = metrics.New(a.registry, a.probing, metrics.Sources{NodeName: a.hostname, Running: func() (int, map[string]int) { return countRunning(a.workers) }})
 	if a.cri, err = cri.Dial(a.endpoint, a.metrics); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type Metrics struct {
 	sync       *prometheus.HistogramVec
 	evictions  *prometheus.CounterVec
 	probes     *prometheus.CounterVec
+	steps      *prometheus.HistogramVec
 }
 
 // Sources are read when metrics are.
@@ -36,6 +37,7 @@ func New(main, probing prometheus.Registerer, sources Sources) *Metrics {
 		failures:   counter("kubelet_runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type.", "operation_type"),
 		durations:  histogram("kubelet_runtime_operations_duration_seconds", "Duration in seconds of runtime operations by operation type.", prometheus.ExponentialBuckets(0.005, 2.5, 14), "operation_type"),
 		sync:       histogram("kubelet_pod_worker_duration_seconds", "Duration in seconds of one step of a pod's worker by operation type.", long, "operation_type"),
+		steps:      histogram("sampan_runtime_step_duration_seconds", "Duration in seconds of one step of a pod's start in the built-in runtime.", prometheus.ExponentialBuckets(0.0005, 2, 14), "step"),
 		evictions:  counter("kubelet_evictions", "Cumulative number of pod evictions by eviction signal.", "eviction_signal"),
 		probes:     counter("prober_probe_total", "Cumulative number of a liveness, readiness or startup probe for a container by result.", "container", "namespace", "pod", "pod_uid", "probe_type", "result"),
 		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -44,7 +46,7 @@ func New(main, probing prometheus.Registerer, sources Sources) *Metrics {
 	}
 	name := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name. The count is always 1."}, []string{"node"})
 	name.WithLabelValues(sources.NodeName).Set(1)
-	main.MustRegister(m.operations, m.failures, m.durations, m.sync, m.evictions, m.podStart, name, &running{sources.Running})
+	main.MustRegister(m.operations, m.failures, m.durations, m.sync, m.evictions, m.podStart, m.steps, name, &running{sources.Running})
 	probing.MustRegister(m.probes)
 	return m
 }
@@ -64,6 +66,11 @@ func (m *Metrics) ObserveRuntimeOperation(operation string, elapsed time.Duratio
 	if err != nil {
 		m.failures.WithLabelValues(operation).Inc()
 	}
+}
+
+// ObserveStep counts a step of a pod's start in the built-in runtime.
+func (m *Metrics) ObserveStep(step string, took time.Duration) {
+	m.steps.WithLabelValues(step).Observe(took.Seconds())
 }
 
 // ObservePodStart implements podworker.Observer.
