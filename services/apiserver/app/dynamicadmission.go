@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/policy"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/webhook"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/admissionregistration"
@@ -44,7 +45,11 @@ func (s *server) startConfiguredAdmission(life context.Context) error {
 		MutatingCredentials: s.security.configurations.MutatingWebhooks, ValidatingCredentials: s.security.configurations.ValidatingWebhooks,
 	})
 	s.security.configured.MutatingWebhooks, s.security.configured.ValidatingWebhooks = webhooks.Mutating, webhooks.Validating
-	s.storeMetrics = append(s.storeMetrics, webhooks.Metrics)
+	policies := policy.Config{
+		Configuration: s.engine, Source: source, Environments: s.security.environments, Kinds: servedKinds{s.engine}, Metrics: policy.NewMetrics(),
+	}
+	s.security.configured.MutatingPolicies, s.security.configured.ValidatingPolicies = policy.NewMutating(policies), policy.NewValidating(policies)
+	s.storeMetrics = append(s.storeMetrics, webhooks.Metrics, policies.Metrics)
 	s.running.Go(func() { webhooks.Run(life) })
 	return nil
 }
@@ -79,3 +84,18 @@ func (k servedKinds) Convert(obj runtime.Object, from, to schema.GroupVersionRes
 	}
 	return source.ConvertTo(target, obj)
 }
+
+// Kind implements policy.Kinds.
+func (k servedKinds) Kind(kind schema.GroupVersionKind) (policy.Kind, bool) {
+	store := k.engine.Kind(kind)
+	if store == nil {
+		return nil, false
+	}
+	return servedKind{store}, true
+}
+
+// servedKind is one kind as policies want it.
+type servedKind struct{ *rest.Store }
+
+// Namespaced implements policy.Kind.
+func (k servedKind) Namespaced() bool { return k.Resource().Namespaced }

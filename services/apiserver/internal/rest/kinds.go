@@ -2,10 +2,15 @@ package rest
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
 
 // Kind is the stored resource whose objects are of the kind, nil when there is
@@ -61,3 +66,34 @@ func (e *Engine) Changed(resource schema.GroupResource) int64 {
 	}
 	return 0
 }
+
+// Read is an object in the resource's version. It is shared and must not be
+// changed.
+func (s *Store) Read(ctx context.Context, namespace, name string) (runtime.Object, error) {
+	o, err := s.cache.Get(ctx, namespace, name, watch.Versions{})
+	if err != nil {
+		return nil, s.statusError(err, name)
+	}
+	return s.shared(o)
+}
+
+// ReadAll are the objects that a selector chooses, in the resource's version. They
+// are shared and must not be changed.
+func (s *Store) ReadAll(ctx context.Context, namespace string, selector labels.Selector) ([]runtime.Object, error) {
+	list, err := s.cache.List(ctx, watch.ListOptions{Namespace: namespace, Labels: selector})
+	if err != nil {
+		return nil, s.statusError(err, "")
+	}
+	out := make([]runtime.Object, 0, len(list.Objects))
+	for _, o := range list.Objects {
+		obj, err := s.shared(o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, obj)
+	}
+	return out, nil
+}
+
+// Types converts objects of the kind for structured merges.
+func (s *Store) Types() managedfields.TypeConverter { return s.managers.types }

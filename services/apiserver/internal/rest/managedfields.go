@@ -55,6 +55,7 @@ func (l *lazyTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, erro
 type managers struct {
 	bySubresource map[string]*managedfields.FieldManager
 	scale         *managedfields.FieldManager // of the scale subresource's own kind
+	types         managedfields.TypeConverter
 }
 
 // newManagers makes the field managers of a resource. Versions are all resources
@@ -66,7 +67,7 @@ func newManagers(resource *registry.Resource, versions []*registry.Resource, con
 	if resource.Types != nil {
 		converter = newLazyTypes(resource.Types)
 	}
-	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
+	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}, types: converter}
 	kind := resource.GroupVersion().WithKind(resource.Kind)
 	main := &kindConverter{kind: kind, create: resource.New, strategy: resource.Strategy, versions: versions}
 	m.bySubresource[""] = newManager(converter, main, "", resource.Strategy)

@@ -15,6 +15,7 @@ import (
 func newUntypedManagers(resource *registry.Resource) *managers {
 	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
 	types := newLazyTypes(resource.Types)
+	m.types = types
 	m.bySubresource[""] = newUntypedManager(resource, types, "", resource.Strategy)
 	for _, sub := range resource.Subresources {
 		switch {

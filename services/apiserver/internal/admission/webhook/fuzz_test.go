@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
 	"github.com/sampan-io/sampan/services/apiserver/internal/patch"
 )
 
@@ -66,7 +67,7 @@ func applyAll(t *testing.T, data []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := applyPatch(decoded, document, obj)
+		out, err := intercept.ApplyPatch(decoded, document, obj)
 		if err == nil && out.GetObjectKind().GroupVersionKind() != obj.GetObjectKind().GroupVersionKind() {
 			t.Errorf("%s makes %s of %s", data, out.GetObjectKind().GroupVersionKind(), obj.GetObjectKind().GroupVersionKind())
 		}

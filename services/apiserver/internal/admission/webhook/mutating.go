@@ -7,11 +7,8 @@ import (
 	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
@@ -34,21 +31,6 @@ func (m *Mutating) Name() string { return MutatingName }
 // Handles implements admission.Plugin.
 func (m *Mutating) Handles(admission.Operation) bool { return true }
 
-// memory is what the plugin keeps between the rounds of one write.
-type memory struct {
-	again  map[key]bool   // webhooks that were called and may be again
-	due    map[key]bool   // of them those that have not seen the newest object
-	output runtime.Object // as the last round left it
-}
-
-// changed makes every webhook that was called before due.
-func (m *memory) changed() {
-	for k := range m.again {
-		m.due[k] = true
-	}
-	m.again = map[key]bool{}
-}
-
 // Admit implements admission.Mutator: webhooks are called one after the other, each
 // with what the one before left.
 func (m *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
@@ -62,27 +44,22 @@ func (m *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	if len(hooks.all) == 0 {
 		return nil
 	}
-	past := a.Memory(MutatingName, func() any { return &memory{again: map[key]bool{}, due: map[key]bool{}} }).(*memory)
-	if a.Second() && past.output != nil && !apiequality.Semantic.DeepEqual(past.output, a.Object) {
-		past.changed()
-	}
+	rounds := intercept.RoundsOf[key](a, MutatingName)
 	limited, cancel := budget(ctx)
 	defer cancel()
 	r := m.source.Request(a)
 	for index, h := range hooks.all {
-		if err := m.one(ctx, limited, h, index, r, past); err != nil {
+		if err := m.one(ctx, limited, h, index, r, rounds); err != nil {
 			return err
 		}
 	}
-	if len(past.again) > 0 && a.Object != nil {
-		past.output = a.Object.DeepCopyObject()
-	}
+	rounds.End(a)
 	return nil
 }
 
-func (m *Mutating) one(ctx, limited context.Context, h *hook, index int, r *intercept.Request, past *memory) error {
+func (m *Mutating) one(ctx, limited context.Context, h *hook, index int, r *intercept.Request, rounds *intercept.Rounds[key]) error {
 	target, ok, err := m.match(ctx, h, r)
-	if err != nil || !ok || r.Second() && !past.due[h.key()] {
+	if err != nil || !ok || !rounds.Runs(r.Attributes, h.key()) {
 		return err
 	}
 	started := time.Now()
@@ -95,13 +72,7 @@ func (m *Mutating) one(ctx, limited context.Context, h *hook, index int, r *inte
 	if request.Annotated(ctx) {
 		note(ctx, "mutation.webhook.admission.k8s.io/"+place, map[string]any{"configuration": h.configuration, "webhook": h.Name, "mutated": changed})
 	}
-	if changed {
-		past.changed()
-		r.Again()
-	}
-	if h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy {
-		past.again[h.key()] = true
-	}
+	rounds.Ran(r.Attributes, h.key(), changed, h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy)
 	return m.finish(ctx, ctx, h, r, started, failure, func() {
 		request.AddAnnotation(ctx, "failed-open.mutation.webhook.admission.k8s.io/"+place, h.Name)
 	})
@@ -135,7 +106,7 @@ func (m *Mutating) patch(ctx context.Context, h *hook, index int, r *intercept.R
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	obj, err := applyPatch(patch, document, v.Object)
+	obj, err := intercept.ApplyPatch(patch, document, v.Object)
 	if err != nil {
 		return false, apierrors.NewInternalError(fmt.Errorf("applying the patch of admission webhook %q: %w", h.Name, err))
 	}

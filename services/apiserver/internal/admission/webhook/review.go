@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 
 	"github.com/google/uuid"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
@@ -76,42 +74,4 @@ func decodePatch(data []byte) (jsonpatch.Patch, error) {
 		return nil, fmt.Errorf("the allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(patch))
 	}
 	return patch, err
-}
-
-// applyPatch is the object as the patch leaves it, of the same kind.
-func applyPatch(patch jsonpatch.Patch, document []byte, obj runtime.Object) (out runtime.Object, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			out, err = nil, fmt.Errorf("the patch cannot be applied: %v", r)
-		}
-	}()
-	patched, err := patch.Apply(document)
-	if err != nil {
-		return nil, err
-	}
-	return decodeLike(obj, patched)
-}
-
-// decodeLike reads a document as an object of obj's type and kind.
-func decodeLike(obj runtime.Object, document []byte) (runtime.Object, error) {
-	var out runtime.Object
-	var err error
-	if _, untyped := obj.(*unstructured.Unstructured); untyped {
-		u := &unstructured.Unstructured{}
-		err = kjson.UnmarshalCaseSensitivePreserveInts(document, &u.Object)
-		if err == nil && u.Object == nil {
-			err = errors.New("the document is null")
-		}
-		out = u
-	} else {
-		out = reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
-		err = kjson.UnmarshalCaseSensitivePreserveInts(document, out)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if had, has := obj.GetObjectKind().GroupVersionKind(), out.GetObjectKind().GroupVersionKind(); had != has {
-		return nil, fmt.Errorf("the patch changes the object's kind from %s to %s", had, has)
-	}
-	return out, nil
 }
