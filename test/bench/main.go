@@ -32,6 +32,7 @@ var benchmarks = []benchmark{
 	{"list", benchList},
 	{"watch", benchWatch},
 	{"pods", benchPods},
+	{"bursts", benchBursts},
 }
 
 // bench is what a benchmark works with.

@@ -24,16 +24,29 @@ func benchPods(ctx context.Context, b *bench) error {
 	var latencies []time.Duration
 	count := max(3, 20/b.scale)
 	began := time.Now()
+	var before meter
+	var whole time.Duration
 	for i := range count + 2 {
+		if i == 2 {
+			if before, err = b.readSteps(ctx); err != nil {
+				return err
+			}
+		}
 		took, err := b.startPod(ctx, fmt.Sprintf("lone-%d", i))
 		if err != nil {
 			return err
 		}
 		if i >= 2 { // two to warm up
 			latencies = append(latencies, took)
+			whole += took
 		}
 	}
 	report("pod create to Running, alone", count, time.Since(began), 0, latencies)
+	after, err := b.readSteps(ctx)
+	if err != nil {
+		return err
+	}
+	printSteps(before, after, whole/time.Duration(count))
 	return nil
 }
 
@@ -47,12 +60,7 @@ func (b *bench) startPod(ctx context.Context, name string) (time.Duration, error
 	}
 	defer watcher.Stop()
 	start := time.Now()
-	if _, err := pods.Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(0)), Containers: []corev1.Container{{
-			Name: "main", Image: "localhost/sampan/demo:1", Command: []string{"sleep", "3600"},
-		}}},
-	}, metav1.CreateOptions{}); err != nil {
+	if _, err := pods.Create(ctx, benchPod(name), metav1.CreateOptions{}); err != nil {
 		return 0, err
 	}
 	var took time.Duration
@@ -69,6 +77,15 @@ func (b *bench) startPod(ctx context.Context, name string) (time.Duration, error
 		return 0, err
 	}
 	return took, awaitGone(ctx, b, name)
+}
+
+func benchPod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(0)), Containers: []corev1.Container{{
+			Name: "main", Image: "localhost/sampan/demo:1", Command: []string{"sleep", "3600"},
+		}}},
+	}
 }
 
 // awaitGone waits until the pod's deletion is complete, so that the next start
