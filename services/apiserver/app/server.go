@@ -16,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/aggregation"
 	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
 	"github.com/sampan-io/sampan/services/apiserver/internal/discovery"
+	"github.com/sampan-io/sampan/services/apiserver/internal/fairness"
 	"github.com/sampan-io/sampan/services/apiserver/internal/filters"
 	"github.com/sampan-io/sampan/services/apiserver/internal/handlers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
@@ -46,7 +47,8 @@ type server struct {
 	caches    []*watch.Cache // of built-in kinds
 	health    *component.Health
 	streams   *streaming.Connections
-	peers     *peers.Peers // nil when this is the only server over its store
+	fairness  *fairness.Dispatcher // nil when requests are only counted
+	peers     *peers.Peers         // nil when this is the only server over its store
 
 	extensions *extensions
 	aggregator *aggregation.Aggregator
@@ -128,6 +130,7 @@ func (s *server) prepare() error {
 	}
 	deps.Allocations = s.allocations
 	deps.Streaming, deps.Proxying = s.streams, s.streams
+	deps.Components = components(state)
 	deps.Token = tokens.NewCreate(s.security.issuer, state)
 	deps.Others = append(deps.Others, rbac.Resources(s.security.rbac, s.security.authorizer)...)
 	deps.Others = append(deps.Others, s.admissionResources(state)...)
@@ -161,10 +164,12 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 	if err != nil {
 		return nil, nil, err
 	}
+	s.fairness = s.newFairness(metrics)
 	return filters.Chain(routes, filters.Config{
 		Log: s.log, Metrics: filters.NewMetrics(metrics, api.Subresources), Authenticator: s.security.authenticator,
 		Authorizer: s.security.authorizer, Long: s.long(api), RequestTimeout: s.Serving.RequestTimeout,
 		CORSAllowed: s.Serving.CORSAllowed, Ready: s.ready, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
+		Fairness: s.fairness, Objects: s.objects,
 	}), api.CloseWatches, nil
 }
 

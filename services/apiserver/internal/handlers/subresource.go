@@ -5,6 +5,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -130,8 +131,8 @@ func (e *endpoint) createSubresource(w http.ResponseWriter, r *http.Request, inf
 	if err != nil {
 		return err
 	}
-	if meta, ok := obj.(metav1.Object); ok {
-		if err := rest.MatchNamespace(meta, info.Namespace); err != nil {
+	if o, ok := obj.(metav1.Object); ok {
+		if err := rest.MatchNamespace(o, info.Namespace); err != nil {
 			return err
 		}
 	}
@@ -207,8 +208,8 @@ func (e *endpoint) serveCreateOnly(w http.ResponseWriter, r *http.Request, info 
 	if err != nil {
 		return err
 	}
-	if meta, ok := obj.(metav1.Object); ok && e.resource.Namespaced {
-		if err := rest.MatchNamespace(meta, info.Namespace); err != nil {
+	if o, ok := obj.(metav1.Object); ok && e.resource.Namespaced {
+		if err := rest.MatchNamespace(o, info.Namespace); err != nil {
 			return err
 		}
 	}
@@ -248,6 +249,9 @@ func (e *endpoint) serveVirtual(w http.ResponseWriter, r *http.Request, info *re
 	case "list":
 		obj, err = e.resource.Virtual.List(r.Context(), info.Namespace)
 		kind = e.kind.GroupVersion().WithKind(e.listKind)
+		if err == nil && out.View == negotiation.Table {
+			return e.writeVirtualTable(w, r, out, obj)
+		}
 		out.View = negotiation.Whole
 	default:
 		err = methodNotAllowed(e.group, info.Verb)
@@ -257,4 +261,20 @@ func (e *endpoint) serveVirtual(w http.ResponseWriter, r *http.Request, info *re
 	}
 	obj.GetObjectKind().SetGroupVersionKind(kind)
 	return e.writeObject(w, r, http.StatusOK, out, obj)
+}
+
+// writeVirtualTable prints a list of computed objects.
+func (e *endpoint) writeVirtualTable(w http.ResponseWriter, r *http.Request, out negotiation.Output, list runtime.Object) error {
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	for _, item := range items {
+		item.GetObjectKind().SetGroupVersionKind(e.kind)
+	}
+	table, err := e.tableOfObject(r, out, items, metav1.ListMeta{})
+	if err != nil {
+		return err
+	}
+	return writeTable(w, r, http.StatusOK, out, table)
 }

@@ -26,6 +26,7 @@ func ComponentStatuses(components []Component) *registry.Resource {
 	return &registry.Resource{
 		GroupVersionResource: v1.WithResource("componentstatuses"), Kind: "ComponentStatus", Singular: "componentstatus",
 		ShortNames: []string{"cs"}, Verbs: []string{"get", "list"},
+		Warnings: []string{"v1 ComponentStatus is deprecated in v1.19+"},
 		New:     func() runtime.Object { return &corev1.ComponentStatus{} },
 		NewList: func() runtime.Object { return &corev1.ComponentStatusList{} },
 		Virtual: componentReader(components),

@@ -21,8 +21,10 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/networking"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/node"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/policy"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/resource"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/scheduling"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/storage"
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry/storagemigration"
 )
 
 // Deps is what resources need of the rest of the server.
@@ -96,6 +98,8 @@ func New(d Deps) []*registry.Resource {
 		batch.CronJobs(),
 		batch.Jobs(),
 		certificates.CertificateSigningRequests(),
+		certificates.ClusterTrustBundles(),
+		certificates.PodCertificateRequests(),
 		coordination.Leases(),
 		discovery.EndpointSlices(),
 		events.Events(d.EventTTL),
@@ -108,6 +112,11 @@ func New(d Deps) []*registry.Resource {
 		networking.ServiceCIDRs(),
 		node.RuntimeClasses(),
 		policy.PodDisruptionBudgets(),
+		resource.DeviceClasses(),
+		resource.DeviceTaintRules(),
+		resource.ResourceClaims(d.State),
+		resource.ResourceClaimTemplates(d.State),
+		resource.ResourceSlices(),
 		scheduling.PriorityClasses(),
 		storage.CSIDrivers(),
 		storage.CSINodes(),
@@ -115,6 +124,7 @@ func New(d Deps) []*registry.Resource {
 		storage.StorageClasses(),
 		storage.VolumeAttachments(),
 		storage.VolumeAttributesClasses(),
+		storagemigration.StorageVersionMigrations(),
 	}
 	if d.Components != nil {
 		list = append(list, core.ComponentStatuses(d.Components))
