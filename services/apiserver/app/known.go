@@ -25,7 +25,7 @@ func ignoredFlags() []string {
 		"cloud-provider", "contention-profiling", "coordinated-leadership-lease-duration", "coordinated-leadership-renew-deadline",
 		"coordinated-leadership-retry-period", "debug-socket-path", "default-watch-cache-size", "delete-collection-workers", "disabled-metrics",
 		"emulated-version", "emulation-forward-compatible", "enable-aggregator-routing", "enable-garbage-collector", "enable-logs-handler",
-		"enable-priority-and-fairness", "endpoint-reconciler-type", "etcd-count-metric-poll-period", "etcd-db-metric-poll-interval",
+		"endpoint-reconciler-type", "etcd-count-metric-poll-period", "etcd-db-metric-poll-interval",
 		"etcd-readycheck-timeout", "external-hostname", "feature-gates", "goaway-chance", "http2-max-streams-per-connection", "kubelet-port",
 		"kubelet-read-only-port", "kubelet-timeout", "kubernetes-service-node-port", "livez-grace-period", "log-flush-frequency",
 		"log-json-info-buffer-size", "log-json-split-stream", "log-text-info-buffer-size", "log-text-split-stream", "max-connection-bytes-per-sec",
@@ -69,7 +69,7 @@ func booleanFlags() []string {
 	return []string{
 		"aggregator-reject-forwarding-redirect", "audit-log-batch-throttle-enable", "audit-log-compress", "audit-log-truncate-enabled",
 		"audit-webhook-batch-throttle-enable", "audit-webhook-truncate-enabled", "contention-profiling", "emulation-forward-compatible",
-		"enable-aggregator-routing", "enable-garbage-collector", "enable-logs-handler", "enable-priority-and-fairness",
+		"enable-aggregator-routing", "enable-garbage-collector", "enable-logs-handler",
 		"encryption-provider-config-automatic-reload", "log-json-split-stream", "log-text-split-stream", "permit-address-sharing",
 		"permit-port-sharing", "runtime-config-emulation-forward-compatible", "service-account-lookup", "shutdown-send-retry-after",
 		"watch-cache",

@@ -40,6 +40,7 @@ type ServingOptions struct {
 	CORSAllowed       []string
 	MaxRequests       int
 	MaxMutating       int
+	Fairness          bool
 	RequestTimeout    time.Duration
 	MinRequestTimeout int // seconds
 	Profiling         bool

@@ -56,7 +56,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	}
 	serving, stop := delayed(ctx, s.Hardening.ShutdownDelay)
 	defer stop()
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	s.running.Go(func() {
 		if err := s.bootstrap(life); err != nil && life.Err() == nil {
 			failed <- err
@@ -65,6 +65,12 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	})
 	s.running.Go(func() {
 		if err := s.aggregator.Run(life); err != nil && life.Err() == nil {
+			failed <- err
+			stop()
+		}
+	})
+	s.running.Go(func() {
+		if err := s.followFairness(life); err != nil && life.Err() == nil {
 			failed <- err
 			stop()
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
+	"github.com/sampan-io/sampan/services/apiserver/internal/fairness"
 	"github.com/sampan-io/sampan/services/apiserver/internal/request"
 )
 
@@ -31,8 +32,21 @@ type Config struct {
 	// Ready is closed when the cluster's own objects are there: until then,
 	// requests wait whose rights may be among them. Nil waits for nothing.
 	Ready <-chan struct{}
-	// MaxRequests and MaxMutating bound what is in flight; 0 is without a bound.
+	// MaxRequests and MaxMutating bound what is in flight where there is no
+	// Fairness; 0 is without a bound.
 	MaxRequests, MaxMutating int
+	// Fairness divides what is in flight between priority levels; may be nil.
+	Fairness *fairness.Dispatcher
+	// Objects says how much a list reads, for Fairness.
+	Objects Objects
+}
+
+// bound is the filter that bounds what is in flight.
+func (c *Config) bound() Filter {
+	if c.Fairness == nil {
+		return InFlight(c.MaxRequests, c.MaxMutating, c.Long, c.Metrics)
+	}
+	return Fairness(c.Fairness, c.Long, c.Objects, c.Metrics)
 }
 
 // Chain is handler behind all filters. The list is the order in which a request
@@ -49,9 +63,8 @@ func Chain(handler http.Handler, c Config) http.Handler {
 		// The audit of requests belongs here: after it is known who asks, before they
 		// act as another.
 		Impersonation(c.Authorizer),
-		// Priority and fairness takes the place of this one.
 		Await(c.Ready),
-		InFlight(c.MaxRequests, c.MaxMutating, c.Long, c.Metrics),
+		c.bound(),
 		Authorization(c.Authorizer),
 	}
 	for _, filter := range slices.Backward(filters) {

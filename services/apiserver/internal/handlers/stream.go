@@ -29,6 +29,7 @@ type stream struct {
 	r        *http.Request
 	out      negotiation.Output
 	columns  bool // the first Table has been sent
+	tellEnd  bool // the client asked for the bookmark that ends the initial events
 	buffer   []byte
 	// stalled ends the stream when the client takes nothing for writeTimeout. It
 	// runs only during writes.
@@ -83,6 +84,9 @@ func (s *stream) follow() bool {
 }
 
 func (s *stream) send(event *watch.Event) error {
+	if event.Type == watch.InitialEventsEnd && !s.tellEnd {
+		return nil
+	}
 	kind, object, err := s.encode(event)
 	if err != nil {
 		s.fail(err)

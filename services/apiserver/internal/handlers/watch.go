@@ -37,6 +37,8 @@ func (e *endpoint) watch(w http.ResponseWriter, r *http.Request, info *request.I
 	if err != nil {
 		return err
 	}
+	tellEnd := options.InitialBookmark
+	options.InitialBookmark = options.InitialEvents
 	ctx, cancel := e.watchContext(r.Context(), l)
 	defer cancel()
 	watcher, err := e.store.Cache().Watch(ctx, options)
@@ -45,6 +47,7 @@ func (e *endpoint) watch(w http.ResponseWriter, r *http.Request, info *request.I
 	}
 	defer watcher.Close()
 	s := e.newStream(w, r, out)
+	s.tellEnd = tellEnd
 	if websocket.IsWebSocketUpgrade(r) {
 		closing, ok := s.upgrade(cancel)
 		if !ok {
@@ -53,6 +56,9 @@ func (e *endpoint) watch(w http.ResponseWriter, r *http.Request, info *request.I
 		defer closing()
 	} else {
 		s.start()
+	}
+	if !options.InitialEvents {
+		request.Begun(ctx)
 	}
 	s.run(ctx, watcher)
 	return nil
@@ -151,6 +157,9 @@ func (s *stream) run(ctx context.Context, watcher watch.Watcher) {
 			return
 		}
 		for i := range events {
+			if events[i].Type == watch.InitialEventsEnd {
+				request.Begun(ctx)
+			}
 			if err := s.send(&events[i]); err != nil {
 				return
 			}
