@@ -37,6 +37,7 @@ type kill struct {
 	container cri.Container
 	spec      *corev1.Container
 	message   string // of the event
+	atOnce    bool   // without a pre-stop hook and a grace period
 }
 
 // hold is why and how long a container waits for its next start.
@@ -56,6 +57,9 @@ type plan struct {
 	holds      map[string]hold
 	finished   bool // nothing is to run any more
 	failedInit bool
+	// again tells that a container's rules want all of the pod's to begin anew: those
+	// to discard are removed once none runs (KEP-5532).
+	again bool
 }
 
 // next is when something must be looked at again; zero is never.
@@ -174,6 +178,9 @@ func (p *planner) nextRestart(name string) int32 {
 
 // inSandbox plans for a pod whose sandbox is well.
 func (p *planner) inSandbox() {
+	if p.restartAll() {
+		return
+	}
 	for i := range p.pod.Spec.EphemeralContainers {
 		p.ephemeral(&p.pod.Spec.EphemeralContainers[i])
 	}
@@ -316,17 +323,66 @@ func (p *planner) fate(spec *corev1.Container) string {
 	return ""
 }
 
-// shouldRestart tells whether a container that ended with that code runs again:
-// by its own rules, its own policy, or its pod's.
-func shouldRestart(pod *corev1.Pod, spec *corev1.Container, exitCode int32) bool {
+// restartAll plans for all containers to begin anew, if the rules of one that has
+// ended say so.
+func (p *planner) restartAll() bool {
+	var cause *cri.Container
+	for _, list := range [][]corev1.Container{p.pod.Spec.InitContainers, p.pod.Spec.Containers} {
+		for i := range list {
+			if last, ran := p.runtime.In(p.plan.sandboxID, list[i].Name); ran && last.Exited() && matchesRule(&list[i], last.GetExitCode(), corev1.ContainerRestartRuleActionRestartAllContainers) {
+				cause = &last
+			}
+		}
+	}
+	if cause == nil {
+		return false
+	}
+	p.plan.again = true
+	running := false
+	for _, c := range p.runtime.Containers {
+		if c.SandboxID != p.plan.sandboxID || !c.Running() {
+			continue
+		}
+		running = true
+		if spec := findSpec(p.pod, c.Name()); spec != nil && !p.killing(c.GetId()) {
+			p.plan.kills = append(p.plan.kills, kill{container: c, spec: spec, message: fmt.Sprintf("Stopping container %s, for all containers of the pod restart", c.Name()), atOnce: true})
+		}
+	}
+	if running {
+		return true
+	}
+	if due := time.Unix(0, cause.GetFinishedAt()).Add(p.pause(*cause)); p.now.Before(due) {
+		p.plan.holds[cause.Name()] = hold{until: due, why: status.Waiting{Reason: status.ReasonCrashLoopBackOff, Message: "back-off restarting all containers of the pod"}}
+		return true
+	}
+	for _, c := range p.runtime.Containers {
+		if c.SandboxID == p.plan.sandboxID {
+			p.plan.discard = append(p.plan.discard, c)
+		}
+	}
+	return true
+}
+
+// matchesRule tells whether one of the container's rules has that action for the
+// exit code.
+func matchesRule(spec *corev1.Container, exitCode int32, action corev1.ContainerRestartRuleAction) bool {
 	for _, rule := range spec.RestartPolicyRules {
-		if rule.ExitCodes == nil || rule.Action != corev1.ContainerRestartRuleActionRestart {
+		if rule.ExitCodes == nil || rule.Action != action {
 			continue
 		}
 		in := slices.Contains(rule.ExitCodes.Values, exitCode)
 		if in == (rule.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
 			return true
 		}
+	}
+	return false
+}
+
+// shouldRestart tells whether a container that ended with that code runs again:
+// by its own rules, its own policy, or its pod's.
+func shouldRestart(pod *corev1.Pod, spec *corev1.Container, exitCode int32) bool {
+	if matchesRule(spec, exitCode, corev1.ContainerRestartRuleActionRestart) {
+		return true
 	}
 	policy := pod.Spec.RestartPolicy
 	if spec.RestartPolicy != nil {

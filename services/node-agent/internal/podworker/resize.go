@@ -228,6 +228,9 @@ func (w *worker) updateOne(ctx context.Context, pod *corev1.Pod, u update) error
 func (w *worker) resizeConditions(pod *corev1.Pod) []corev1.PodCondition {
 	var list []corev1.PodCondition
 	r := &w.resizing
+	if w.restartingAll {
+		list = append(list, corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionTrue})
+	}
 	if r.pending != nil {
 		list = append(list, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: r.pending.Reason, Message: r.pending.Message})
 	}

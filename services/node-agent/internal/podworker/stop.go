@@ -145,8 +145,11 @@ func (w *worker) killOne(ctx context.Context, pod *corev1.Pod, k kill) {
 	w.kills[id] = true
 	w.cfg.Probes.Stop(id)
 	grace := w.graceOf(pod, false)
+	if k.atOnce {
+		grace = 0
+	}
 	for _, probe := range []*corev1.Probe{k.spec.LivenessProbe, k.spec.StartupProbe} {
-		if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+		if probe != nil && probe.TerminationGracePeriodSeconds != nil && !k.atOnce {
 			grace = *probe.TerminationGracePeriodSeconds
 		}
 	}

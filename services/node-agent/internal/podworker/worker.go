@@ -66,8 +66,10 @@ type worker struct {
 	retryAt  time.Time
 	pause    time.Duration
 	resizing resizing
-	waiting  atomic.Bool // for resources that other pods have
-	over     bool        // nothing is left to do; guarded by Workers.mu after run has returned
+	// restartingAll tells that all containers begin anew.
+	restartingAll bool
+	waiting       atomic.Bool // for resources that other pods have
+	over          bool        // nothing is left to do; guarded by Workers.mu after run has returned
 }
 
 // job is what goes on beside the worker.
@@ -293,7 +295,8 @@ func (w *worker) live(ctx context.Context, pod *corev1.Pod) (next time.Time) {
 	w.tellBackOff(pod, p)
 	w.noteStart(pod, p)
 	next = earliest(p.next(), deadline(pod), w.actuate(ctx, pod))
-	if w.job == nil && (p.newSandbox || len(p.starts) > 0) {
+	w.restartingAll = p.again
+	if w.job == nil && (p.newSandbox || len(p.starts) > 0 || (p.again && len(p.discard) > 0)) {
 		if time.Now().Before(w.retryAt) {
 			next = earliest(next, w.retryAt)
 		} else {

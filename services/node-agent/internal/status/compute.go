@@ -54,7 +54,8 @@ type Input struct {
 	Starting func(containerID string) bool
 	// Resources are those that a container has been given and has; nil does not tell.
 	Resources func(container string, running bool) (allocated corev1.ResourceList, resources *corev1.ResourceRequirements)
-	// Resize are the conditions that tell of a change of resources.
+	// Resize are the conditions that are there only while something goes on: a change of
+	// resources, a restart of all containers.
 	Resize []corev1.PodCondition
 	// Message reads the termination message of an exited container.
 	Message func(c cri.Container) string

@@ -280,7 +280,7 @@ func mergeConditions(theirs, ours []corev1.PodCondition) []corev1.PodCondition {
 
 // passing are the conditions that are there only while they are true.
 func passing(condition corev1.PodConditionType) bool {
-	return condition == corev1.PodResizePending || condition == corev1.PodResizeInProgress
+	return condition == corev1.PodResizePending || condition == corev1.PodResizeInProgress || condition == corev1.AllContainersRestarting
 }
 
 func indexOf(list []corev1.PodCondition, kind corev1.PodConditionType) int {
