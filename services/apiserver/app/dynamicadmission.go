@@ -6,10 +6,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/policy"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/webhook"
+	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/admissionregistration"
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
@@ -51,6 +53,12 @@ func (s *server) startConfiguredAdmission(life context.Context) error {
 	s.security.configured.MutatingPolicies, s.security.configured.ValidatingPolicies = policy.NewMutating(policies), policy.NewValidating(policies)
 	s.storeMetrics = append(s.storeMetrics, webhooks.Metrics, policies.Metrics)
 	s.running.Go(func() { webhooks.Run(life) })
+	status := &policy.Status{State: s.engine, Environments: s.security.environments, Schemas: s.servedSchemas, Log: s.log}
+	s.running.Go(func() {
+		if err := status.Run(life); err != nil && life.Err() == nil {
+			s.log.Error("Checking the types of policies ended", "err", err)
+		}
+	})
 	return nil
 }
 
@@ -99,3 +107,32 @@ type servedKind struct{ *rest.Store }
 
 // Namespaced implements policy.Kind.
 func (k servedKind) Namespaced() bool { return k.Resource().Namespaced }
+
+// servedSchemas are the schemas of the engine's kinds.
+type servedSchemas struct {
+	engine   *rest.Engine
+	resolver *openapi.Resolver
+}
+
+func (s *server) servedSchemas() (policy.Schemas, error) {
+	resolver, err := openapi.NewResolver()
+	return servedSchemas{s.engine, resolver}, err
+}
+
+// KindOf implements policy.Schemas.
+func (s servedSchemas) KindOf(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
+	store := s.engine.Version(resource)
+	if store == nil {
+		return schema.GroupVersionKind{}, false
+	}
+	return store.Kind(), true
+}
+
+// Schema implements policy.Schemas.
+func (s servedSchemas) Schema(kind schema.GroupVersionKind) (*spec.Schema, error) {
+	store := s.engine.Kind(kind)
+	if store == nil {
+		return nil, nil //nolint:nilnil // a kind that is not served has no schema
+	}
+	return s.resolver.Schema(store.Resource())
+}

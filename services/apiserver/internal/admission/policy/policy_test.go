@@ -143,6 +143,41 @@ spec: {policyName: replicas, validationActions: [Deny]}`)
 	}
 }
 
+func TestTypesAreChecked(t *testing.T) {
+	s := testserver.Start(t)
+	apply(t, s.Client, `
+kind: ValidatingAdmissionPolicy
+metadata: {name: typed}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]}
+  variables: [{name: replicas, expression: object.spec.replicas}]
+  validations:
+  - {expression: "variables.replicas > 1"}
+  - {expression: "object.spec.nonsense > 1", messageExpression: "object.metadata.nothing + 'x'"}
+  - {expression: "object.spec.replicas > '1'"}`)
+	policies := s.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	var got *admissionregistrationv1.ValidatingAdmissionPolicy
+	for got == nil || got.Status.ObservedGeneration == 0 {
+		var err error
+		if got, err = policies.Get(t.Context(), "typed", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got.Status.TypeChecking == nil || got.Status.ObservedGeneration != 1 {
+		t.Fatalf("status %+v", got.Status)
+	}
+	var refs []string
+	for _, w := range got.Status.TypeChecking.ExpressionWarnings {
+		refs = append(refs, w.FieldRef)
+		if !strings.HasPrefix(w.Warning, "apps/v1, Kind=Deployment: ERROR: <input>:1:") {
+			t.Errorf("warning %q", w.Warning)
+		}
+	}
+	if want := []string{"spec.validations[1].expression", "spec.validations[1].messageExpression", "spec.validations[2].expression"}; !slices.Equal(refs, want) {
+		t.Errorf("warnings of %q: %+v", refs, got.Status.TypeChecking)
+	}
+}
+
 func TestPolicyTakesEffectWithItsWrite(t *testing.T) {
 	s := testserver.Start(t)
 	r := s.Client.AdmissionregistrationV1()
