@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
+	"github.com/sampan-io/sampan/services/node-agent/internal/shutdown"
 )
 
 // merge takes what the file says wherever no flag was given.
@@ -36,6 +38,9 @@ func (o *Options) merge(c *kubeletv1beta1.KubeletConfiguration) error {
 	takePointer(&o.failSwapOn, c.FailSwapOn, unset("fail-swap-on"))
 	takePointer(&o.seccomp, c.SeccompDefault, unset("seccomp-default"))
 	takePointer(&o.cfsQuota, c.CPUCFSQuota, true)
+	takePointer(&o.failCgroupV1, c.FailCgroupV1, true)
+	takePointer(&o.health.port, intPointer(c.HealthzPort), unset("healthz-port"))
+	take(&o.health.address, c.HealthzBindAddress, unset("healthz-bind-address"))
 	if len(c.ClusterDNS) > 0 && unset("cluster-dns") {
 		o.clusterDNS = c.ClusterDNS
 	}
@@ -51,6 +56,9 @@ func (o *Options) merge(c *kubeletv1beta1.KubeletConfiguration) error {
 	o.mergeTimes(c)
 	o.mergeImages(c)
 	o.mergeEviction(c)
+	if err := o.mergeShutdown(c); err != nil {
+		return err
+	}
 	return o.mergeReserved(c)
 }
 
@@ -87,6 +95,32 @@ func (o *Options) mergeEviction(c *kubeletv1beta1.KubeletConfiguration) {
 	take(&o.evict.maxGrace, int64(c.EvictionMaxPodGracePeriod), !o.flags.Changed("eviction-max-pod-grace-period"))
 }
 
+func (o *Options) mergeShutdown(c *kubeletv1beta1.KubeletConfiguration) error {
+	total, forCritical := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration
+	switch {
+	case forCritical > total:
+		return errors.New("shutdownGracePeriodCriticalPods is longer than shutdownGracePeriod")
+	case total < 0 || forCritical < 0 || (total > 0 && total < time.Second) || (forCritical > 0 && forCritical < time.Second):
+		return errors.New("shutdownGracePeriod and shutdownGracePeriodCriticalPods are either zero or at least a second")
+	case total > 0 && len(c.ShutdownGracePeriodByPodPriority) > 0:
+		return errors.New("shutdownGracePeriodByPodPriority does not go with shutdownGracePeriod")
+	}
+	o.parsed.shutdown = shutdown.Periods(total, forCritical)
+	for _, p := range c.ShutdownGracePeriodByPodPriority {
+		o.parsed.shutdown = append(o.parsed.shutdown, shutdown.Period{Priority: p.Priority, Grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+	}
+	return nil
+}
+
+// shutdownPeriods are those in upstream's form.
+func (o *Options) shutdownPeriods() []kubeletv1beta1.ShutdownGracePeriodByPodPriority {
+	var out []kubeletv1beta1.ShutdownGracePeriodByPodPriority
+	for _, p := range o.parsed.shutdown {
+		out = append(out, kubeletv1beta1.ShutdownGracePeriodByPodPriority{Priority: p.Priority, ShutdownGracePeriodSeconds: int64(p.Grace / time.Second)})
+	}
+	return out
+}
+
 func (o *Options) mergeReserved(c *kubeletv1beta1.KubeletConfiguration) error {
 	unset := func(flag string) bool { return !o.flags.Changed(flag) }
 	take(&o.cpuPolicy, c.CPUManagerPolicy, unset("cpu-manager-policy"))
@@ -117,6 +151,14 @@ func (o *Options) mergeReserved(c *kubeletv1beta1.KubeletConfiguration) error {
 	return nil
 }
 
+func intPointer(n *int32) *int {
+	if n == nil {
+		return nil
+	}
+	out := int(*n)
+	return &out
+}
+
 func take[T comparable](target *T, value T, wanted bool) {
 	var none T
 	if wanted && value != none {
@@ -143,7 +185,7 @@ func (o *Options) reservations() []kubeletv1beta1.MemoryReservation {
 
 // describe is the configuration in upstream's form.
 func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
-	no, yes, files, images := false, true, int32(o.logMaxFiles), int32(o.maxImages)
+	no, yes, files, images, healthPort := false, true, int32(o.logMaxFiles), int32(o.maxImages), int32(o.health.port)
 	c := &kubeletv1beta1.KubeletConfiguration{
 		TypeMeta: metav1.TypeMeta{Kind: "KubeletConfiguration", APIVersion: kubeletv1beta1.SchemeGroupVersion.String()},
 		Address:  o.address, Port: int32(o.port), TLSCertFile: o.certFile, TLSPrivateKeyFile: o.keyFile,
@@ -156,7 +198,13 @@ func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 		ReservedSystemCPUs: o.reservedCPUs, ReservedMemory: o.reservations(), EnforceNodeAllocatable: o.enforce,
 		SystemReservedCgroup: o.systemGroup, KubeReservedCgroup: o.kubeGroup,
 		RegisterNode: &o.registerNode, RegisterWithTaints: o.parsed.taints, ProviderID: o.providerID, FailSwapOn: &o.failSwapOn,
-		EvictionHard: o.evict.settings.Hard, EvictionSoft: o.evict.settings.Soft, EvictionSoftGracePeriod: o.evict.settings.SoftGrace,
+		HealthzPort: &healthPort, HealthzBindAddress: o.health.address, FailCgroupV1: &o.failCgroupV1, EnableServer: &yes, EnableDebuggingHandlers: &yes,
+		LocalStorageCapacityIsolation: &yes, RuntimeRequestTimeout: metav1.Duration{Duration: o.runtimeTimeout},
+		StreamingConnectionIdleTimeout:   metav1.Duration{Duration: o.streamIdle},
+		ContainerLogMonitorInterval:      &metav1.Duration{Duration: o.logCheckEvery},
+		CrashLoopBackOff:                 kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: o.maxRestartPause}},
+		ShutdownGracePeriodByPodPriority: o.shutdownPeriods(),
+		EvictionHard:                     o.evict.settings.Hard, EvictionSoft: o.evict.settings.Soft, EvictionSoftGracePeriod: o.evict.settings.SoftGrace,
 		EvictionMinimumReclaim: o.evict.settings.MinReclaim, EvictionPressureTransitionPeriod: metav1.Duration{Duration: o.evict.transition},
 		EvictionMaxPodGracePeriod: int32(o.evict.maxGrace),
 		SeccompDefault:            &o.seccomp, AllowedUnsafeSysctls: o.sysctls, SerializeImagePulls: &no,

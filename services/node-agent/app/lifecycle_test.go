@@ -266,7 +266,9 @@ spec:
   containers:
   - {name: main, image: registry.test/tool:v1, args: [child-hog], resources: {limits: {memory: 32Mi}}}
 `)
-	pod := s.until("parent", "to have failed", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded })
+	pod := s.until("parent", "to have failed", func(pod *corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	})
 	if end := pod.Status.ContainerStatuses[0].State.Terminated; end.Reason != "OOMKilled" {
 		s.t.Errorf("it ended with %+v", end)
 	}

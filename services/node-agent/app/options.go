@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/services/internal/component"
 	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
 	"github.com/sampan-io/sampan/services/node-agent/internal/kubeletconfig"
+	"github.com/sampan-io/sampan/services/node-agent/internal/shutdown"
 )
 
 // Options is what the flags say. Their names are upstream's where upstream has
@@ -98,6 +99,7 @@ type Options struct {
 
 	// From the configuration file alone.
 	cfsQuota        bool
+	failCgroupV1    bool
 	statusEvery     time.Duration
 	reportEvery     time.Duration
 	leaseFor        time.Duration
@@ -113,6 +115,7 @@ type Options struct {
 		taints     []corev1.Taint
 		logMaxSize int64
 		thresholds []eviction.Threshold
+		shutdown   []shutdown.Period
 		// reservedMemory is in bytes, by NUMA node.
 		reservedCPUs   cpuset.CPUSet
 		reservedMemory map[int]int64

@@ -38,6 +38,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/probes"
 	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
 	"github.com/sampan-io/sampan/services/node-agent/internal/runtime"
+	"github.com/sampan-io/sampan/services/node-agent/internal/shutdown"
 	"github.com/sampan-io/sampan/services/node-agent/internal/status"
 	"github.com/sampan-io/sampan/services/node-agent/internal/tokens"
 	"github.com/sampan-io/sampan/services/node-agent/internal/users"
@@ -69,6 +70,7 @@ type agent struct {
 	proxies  *draining.Proxies
 	evictor  *eviction.Manager
 	assign   *assigner
+	shutdown *shutdown.Watch
 	services cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
 	gate     *delegated.Gate
@@ -123,6 +125,9 @@ func (a *agent) prepare() error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return &component.UsageError{Err: fmt.Errorf("making directories: %w", err)}
 		}
+	}
+	if a.failCgroupV1 && !cgroups.Detect().Unified() {
+		return &component.UsageError{Err: errors.New("this machine has control groups of version 1, and failCgroupV1 is set")}
 	}
 	a.cgroups = qos.Tree{Root: a.cgroupRoot, Hierarchy: cgroups.Detect(), PIDsLimit: a.podPIDs, CFSQuota: a.cfsQuota}
 	if err := a.cgroups.Ensure(); err != nil {
@@ -182,6 +187,9 @@ func (a *agent) assemble(ctx context.Context) error {
 		return err
 	}
 	a.evictor = a.evictions(machine)
+	a.shutdown = shutdown.New(shutdown.Config{
+		Periods: a.parsed.shutdown, Announcer: shutdown.Logind{}, Pods: evictor{a}, Changed: func() { a.node.Changed() }, Event: func(text string) { a.events.Node(false, "NodeShutdown", text) }, Log: a.log,
+	})
 	a.node = node.New(a.nodeConfig(machine))
 	if err := a.enforceAllocatable(machine.Memory); err != nil {
 		return &component.UsageError{Err: err}
@@ -230,6 +238,12 @@ func (a *agent) nodeConfig(machine node.Machine) node.Config {
 	return node.Config{
 		Name: a.hostname, IPs: a.parsed.nodeIPs, Labels: a.labels, Taints: a.parsed.taints, Register: a.registerNode, ProviderID: a.providerID,
 		Port: int32(a.port), MaxPods: a.maxPods, RootDir: a.rootDir, Reserved: a.reserved, Pressure: a.evictor.Conditions,
+		Unready: func() string {
+			if a.shutdown.Going() {
+				return "node is shutting down"
+			}
+			return ""
+		},
 		Devices: func() (capacity, allocatable corev1.ResourceList) {
 			if a.assign == nil {
 				return nil, nil
@@ -270,6 +284,9 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 		Cgroups: a.cgroups, Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
 		Probes: a.probes, Status: a.status, Events: a.events, Observer: a.metrics,
 		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *status.End {
+			if end := a.shutdown.Admit(); end != nil {
+				return end
+			}
 			if end := a.evictor.Admit(pod); end != nil {
 				end.Message = "Pod was rejected: " + end.Message
 				return end
@@ -313,6 +330,7 @@ func (a *agent) start(ctx context.Context, group *errgroup.Group) {
 	group.Go(func() error { return ended(ctx, a.evictor.Run(ctx)) })
 	group.Go(func() error { return ended(ctx, a.assign.devices.Run(ctx)) })
 	group.Go(func() error { return ended(ctx, a.shareCPUs(ctx)) })
+	group.Go(func() error { return ended(ctx, a.shutdown.Run(ctx)) })
 	resources := &podresources.Server{Pods: a.workers.Pods, Devices: a.assign.devices, CPUs: a.assign.cpus, Memory: a.assign.memory}
 	group.Go(func() error {
 		return ended(ctx, resources.Run(ctx, filepath.Join(a.rootDir, "pod-resources", "kubelet.sock")))

@@ -74,5 +74,32 @@ func fieldRules() map[string]rule {
 		},
 		"reservedSystemCPUs": nil, "reservedMemory": nil, "enforceNodeAllocatable": nil, "systemReservedCgroup": nil, "kubeReservedCgroup": nil,
 		"topologyManagerPolicy": func(c *kubeletv1beta1.KubeletConfiguration) error { return only(c.TopologyManagerPolicy, "none") },
+		"topologyManagerScope": func(c *kubeletv1beta1.KubeletConfiguration) error {
+			return only(c.TopologyManagerScope, "container")
+		},
+		"shutdownGracePeriod": nil, "shutdownGracePeriodCriticalPods": nil, "shutdownGracePeriodByPodPriority": nil,
+		"healthzPort": nil, "healthzBindAddress": nil,
+		"enableServer":                  alwaysOn(func(c *kubeletv1beta1.KubeletConfiguration) *bool { return c.EnableServer }),
+		"enableDebuggingHandlers":       alwaysOn(func(c *kubeletv1beta1.KubeletConfiguration) *bool { return c.EnableDebuggingHandlers }),
+		"localStorageCapacityIsolation": alwaysOn(func(c *kubeletv1beta1.KubeletConfiguration) *bool { return c.LocalStorageCapacityIsolation }),
+		"memorySwap": func(c *kubeletv1beta1.KubeletConfiguration) error {
+			return only(c.MemorySwap.SwapBehavior, "", "NoSwap")
+		},
+		"hairpinMode": func(c *kubeletv1beta1.KubeletConfiguration) error { return only(c.HairpinMode, "hairpin-veth") },
+		// What makes no difference: this agent follows events and does not poll, has no
+		// rules of its own in iptables, and leaves its pace to the API server.
+		"syncFrequency": nil, "fileCheckFrequency": nil, "volumeStatsAggPeriod": nil, "cpuManagerReconcilePeriod": nil,
+		"makeIPTablesUtilChains": nil, "iptablesMasqueradeBit": nil, "iptablesDropBit": nil,
+		"kubeAPIQPS": nil, "kubeAPIBurst": nil, "contentType": nil, "maxParallelImagePulls": nil,
+	}
+}
+
+// alwaysOn refuses to turn off what is never off.
+func alwaysOn(field func(c *kubeletv1beta1.KubeletConfiguration) *bool) rule {
+	return func(c *kubeletv1beta1.KubeletConfiguration) error {
+		if on := field(c); on != nil && !*on {
+			return errors.New("only true is supported")
+		}
+		return nil
 	}
 }

@@ -47,6 +47,8 @@ func Parse(data []byte) (*kubeletv1beta1.KubeletConfiguration, error) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		rule, supported := known[name]
 		switch {
+		case !supported && empty(fields[name]):
+			// Files that upstream's tools write have all fields.
 		case !supported:
 			errs = append(errs, fmt.Errorf("the field %s is not supported", name))
 		case rule != nil:
@@ -58,10 +60,44 @@ func Parse(data []byte) (*kubeletv1beta1.KubeletConfiguration, error) {
 	return config, errors.Join(errs...)
 }
 
+// empty tells whether a value says nothing: null, "", 0, "0s", false, and lists and
+// objects of such.
+func empty(data json.RawMessage) bool {
+	var value any
+	if json.Unmarshal(data, &value) != nil {
+		return false
+	}
+	return emptyValue(value)
+}
+
+func emptyValue(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case string:
+		return v == "" || v == "0" || v == "0s"
+	case float64:
+		return v == 0
+	case bool:
+		return !v
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		for _, inner := range v {
+			if !emptyValue(inner) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
 // only refuses all but some values of a field.
 func only(value string, allowed ...string) error {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
-	return fmt.Errorf("only %s is supported", strings.Join(allowed, " and "))
+	named := slices.DeleteFunc(slices.Clone(allowed), func(value string) bool { return value == "" })
+	return fmt.Errorf("only %s is supported", strings.Join(named, " and "))
 }

@@ -28,7 +28,12 @@ crashLoopBackOff: {maxContainerRestartPeriod: 30s}
 
 func TestParseRefusesByName(t *testing.T) {
 	for text, want := range map[string]string{
-		"shutdownGracePeriod: 30s":                     "the field shutdownGracePeriod is not supported",
+		"rotateCertificates: true":                     "the field rotateCertificates is not supported",
+		"staticPodURL: http://x":                       "the field staticPodURL is not supported",
+		"qosReserved: {memory: 50%}":                   "the field qosReserved is not supported",
+		"topologyManagerPolicy: single-numa-node":      "topologyManagerPolicy: only none is supported",
+		"enableServer: false":                          "enableServer: only true is supported",
+		"memorySwap: {swapBehavior: LimitedSwap}":      "memorySwap: only NoSwap is supported",
 		"featureGates: {X: true}":                      "the field featureGates is not supported",
 		"cgroupDriver: systemd":                        "cgroupDriver: only cgroupfs is supported",
 		"readOnlyPort: 10255":                          "readOnlyPort: only 0 is supported",
@@ -44,5 +49,47 @@ func TestParseRefusesByName(t *testing.T) {
 	}
 	if _, err := kubeletconfig.Parse([]byte("apiVersion: v1\nkind: Pod")); err == nil {
 		t.Error("a Pod was read")
+	}
+}
+
+// kubeadm's file has all fields, most of them empty.
+func TestParseTakesWhatKubeadmWrites(t *testing.T) {
+	config, err := kubeletconfig.Parse([]byte(head + `
+authentication:
+  anonymous: {enabled: false}
+  webhook: {cacheTTL: 0s, enabled: true}
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}
+authorization: {mode: Webhook, webhook: {cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 0s}}
+cgroupDriver: cgroupfs
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+containerRuntimeEndpoint: ""
+cpuManagerReconcilePeriod: 0s
+crashLoopBackOff: {}
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+httpCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: "0"}, text: {infoBufferSize: "0"}}, verbosity: 0}
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+rotateCertificates: false
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 30s
+shutdownGracePeriodCriticalPods: 10s
+staticPodPath: /etc/kubernetes/manifests
+streamingConnectionIdleTimeout: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.ShutdownGracePeriod.Seconds() != 30 {
+		t.Errorf("read %+v", config)
 	}
 }

@@ -33,6 +33,9 @@ type Config struct {
 	Reserved   corev1.ResourceList // of allocatable, for the system
 	// Kept is what more of the capacity is not for pods; nil is nothing.
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
+	// Unready tells why the node takes no pods though its runtime is well; nil or "" is
+	// not.
+	Unready func() string
 	// Devices are what device plugins offer; nil is nothing.
 	Devices func() (capacity, allocatable corev1.ResourceList)
 	// Pressure are the conditions that the node has besides readiness; nil is none.

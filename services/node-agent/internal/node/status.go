@@ -134,7 +134,7 @@ func listImages(images []*runtimeapi.Image, most int) []corev1.ContainerImage {
 
 func (n *Node) conditions(status *corev1.NodeStatus, state *runtimeapi.StatusResponse, err error) {
 	now := metav1.Now()
-	for _, condition := range append(n.pressures(), readiness(state, err)) {
+	for _, condition := range append(n.pressures(), n.readiness(state, err)) {
 		condition.LastHeartbeatTime, condition.LastTransitionTime = now, now
 		at := slices.IndexFunc(status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == condition.Type })
 		if at < 0 {
@@ -173,7 +173,7 @@ func (n *Node) pressures() []corev1.NodeCondition {
 }
 
 // readiness is what the runtime says of itself and of the pod network.
-func readiness(state *runtimeapi.StatusResponse, err error) corev1.NodeCondition {
+func (n *Node) readiness(state *runtimeapi.StatusResponse, err error) corev1.NodeCondition {
 	condition := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 	problem := ""
 	if err != nil {
@@ -190,6 +190,9 @@ func readiness(state *runtimeapi.StatusResponse, err error) corev1.NodeCondition
 		case runtimeapi.NetworkReady:
 			problem = "container runtime network not ready: " + what
 		}
+	}
+	if n.cfg.Unready != nil && problem == "" {
+		problem = n.cfg.Unready()
 	}
 	if problem != "" {
 		condition.Status, condition.Reason, condition.Message = corev1.ConditionFalse, "KubeletNotReady", problem
