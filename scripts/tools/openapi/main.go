@@ -24,6 +24,7 @@ import (
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/schemamutation"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/sampan-io/sampan/scripts/tools/openapi/definitions"
@@ -96,7 +97,9 @@ func formV2(s spec.Schema) spec.Schema {
 // kindsByModel is the group, version and kind of each model that is a kind.
 func kindsByModel() (map[string][]map[string]any, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme, metricsv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme, metricsv1.AddToScheme, metricsv1beta1.AddToScheme,
+	} {
 		if err := add(s); err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/aggregation"
 	"github.com/sampan-io/sampan/services/apiserver/internal/discovery"
+	"github.com/sampan-io/sampan/services/apiserver/internal/metricsapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/serviceresolver"
@@ -54,13 +55,14 @@ func (s *server) newAggregator(described *discovery.Service, schemas *openapi.Se
 }
 
 // registeredVersions are the group versions that get APIServices of their own. That
-// of APIServices themselves needs none.
+// of APIServices themselves needs none, and those of metrics are free for whoever
+// serves them better.
 func (s *server) registeredVersions() []schema.GroupVersion {
 	seen := map[schema.GroupVersion]bool{}
 	var versions []schema.GroupVersion
 	for _, r := range s.resources {
 		gv := r.GroupVersion()
-		if !seen[gv] && gv.Group != apiregistrationv1.GroupName {
+		if !seen[gv] && gv.Group != apiregistrationv1.GroupName && gv.Group != metricsapi.Group {
 			seen[gv] = true
 			versions = append(versions, gv)
 		}

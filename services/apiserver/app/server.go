@@ -19,6 +19,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/fairness"
 	"github.com/sampan-io/sampan/services/apiserver/internal/filters"
 	"github.com/sampan-io/sampan/services/apiserver/internal/handlers"
+	"github.com/sampan-io/sampan/services/apiserver/internal/metricsapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/patch"
 	"github.com/sampan-io/sampan/services/apiserver/internal/peers"
@@ -136,6 +137,7 @@ func (s *server) prepare() error {
 	deps.Others = append(deps.Others, s.admissionResources(state)...)
 	deps.Others = append(deps.Others, authentication.Resources(s.security.tokens, s.tokens.Audiences)...)
 	deps.Others = append(deps.Others, authorization.Resources(s.security.authorizer, s.security.authorizer)...)
+	deps.Others = append(deps.Others, metricsapi.Resources(state, s.streams)...)
 	s.resources = resources.New(deps)
 	return nil
 }

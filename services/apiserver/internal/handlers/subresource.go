@@ -7,6 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -249,6 +251,9 @@ func (e *endpoint) serveVirtual(w http.ResponseWriter, r *http.Request, info *re
 	case "list":
 		obj, err = e.resource.Virtual.List(r.Context(), info.Namespace)
 		kind = e.kind.GroupVersion().WithKind(e.listKind)
+		if err == nil {
+			err = e.selectVirtual(r, obj)
+		}
 		if err == nil && out.View == negotiation.Table {
 			return e.writeVirtualTable(w, r, out, obj)
 		}
@@ -261,6 +266,33 @@ func (e *endpoint) serveVirtual(w http.ResponseWriter, r *http.Request, info *re
 	}
 	obj.GetObjectKind().SetGroupVersionKind(kind)
 	return e.writeObject(w, r, http.StatusOK, out, obj)
+}
+
+// selectVirtual leaves those of a list that the request's selectors select.
+func (e *endpoint) selectVirtual(r *http.Request, list runtime.Object) error {
+	l, err := e.listing(r, "")
+	if err != nil || l.labels.Empty() && l.fields.Empty() {
+		return err
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	var selected []runtime.Object
+	for _, item := range items {
+		o, err := meta.Accessor(item)
+		if err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		own := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+		if l.labels.Matches(labels.Set(o.GetLabels())) && l.fields.Matches(own) {
+			selected = append(selected, item)
+		}
+	}
+	if err := meta.SetList(list, selected); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return nil
 }
 
 // writeVirtualTable prints a list of computed objects.

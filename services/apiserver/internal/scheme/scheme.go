@@ -10,9 +10,11 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// Scheme has every type of k8s.io/api, CustomResourceDefinition and APIService. The
+// Scheme has every type of k8s.io/api, CustomResourceDefinition, APIService and metrics. The
 // server works on the versioned types directly; there are no internal versions. It
 // is filled once, below, and only read afterwards.
 var Scheme = build()
@@ -25,6 +27,8 @@ func build() *runtime.Scheme {
 	utilruntime.Must(clientscheme.AddToScheme(s))
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
 	utilruntime.Must(apiregistrationv1.AddToScheme(s))
+	utilruntime.Must(metricsv1.AddToScheme(s))
+	utilruntime.Must(metricsv1beta1.AddToScheme(s))
 	// Options are also sent under the group of their own package.
 	metav1.AddToGroupVersion(s, metav1.SchemeGroupVersion)
 	return s
