@@ -24,7 +24,8 @@ func (s *Store) Create(ctx context.Context, namespace string, in runtime.Object,
 	if w.Options == nil {
 		w.Options = &metav1.CreateOptions{}
 	}
-	if version := obj.GetResourceVersion(); version != "" && version != "0" {
+	// Upstream's store refuses it, which a dry run does not reach.
+	if version := obj.GetResourceVersion(); version != "" && version != "0" && !w.DryRun {
 		return Result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	wipeSystemFields(obj)
