@@ -221,7 +221,7 @@ func aggregated(g group) apidiscovery.APIGroupDiscovery {
 
 func aggregatedResource(r *registry.Resource) apidiscovery.APIResourceDiscovery {
 	out := apidiscovery.APIResourceDiscovery{
-		Resource: r.Resource, ResponseKind: responseKind(r.GroupVersion().WithKind(r.Kind)),
+		Resource: r.Resource, ResponseKind: responseKind(r.GroupVersion().WithKind(r.Kind), r.GroupVersion()),
 		Scope: apidiscovery.ScopeCluster, SingularResource: r.Singular, Verbs: verbs(r),
 		ShortNames: r.ShortNames, Categories: r.Categories,
 	}
@@ -234,14 +234,19 @@ func aggregatedResource(r *registry.Resource) apidiscovery.APIResourceDiscovery 
 			continue
 		}
 		out.Subresources = append(out.Subresources, apidiscovery.APISubresourceDiscovery{
-			Subresource: sub.Name, ResponseKind: responseKind(subresourceKind(r, sub)), Verbs: sub.Verbs,
+			Subresource: sub.Name, ResponseKind: responseKind(subresourceKind(r, sub), r.GroupVersion()), Verbs: sub.Verbs,
 		})
 	}
 	sort.SliceStable(out.Subresources, func(i, j int) bool { return out.Subresources[i].Subresource < out.Subresources[j].Subresource })
 	return out
 }
 
-func responseKind(kind schema.GroupVersionKind) *metav1.GroupVersionKind {
+// responseKind names group and version where they are others than those of the
+// list, as upstream does.
+func responseKind(kind schema.GroupVersionKind, list schema.GroupVersion) *metav1.GroupVersionKind {
+	if kind.GroupVersion() == list {
+		return &metav1.GroupVersionKind{Kind: kind.Kind}
+	}
 	return &metav1.GroupVersionKind{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}
 }
 
