@@ -14,7 +14,7 @@ import (
 )
 
 func (a *agent) summarizer() *usage.Meter {
-	return &usage.Meter{Node: a.hostname, Root: a.rootDir, Cgroups: a.cgroups, Pods: a.workers.States, Runtime: a.cri.RuntimeServiceClient, Started: bootTime()}
+	return &usage.Meter{Node: a.hostname, Root: a.rootDir, Cgroups: a.cgroups, Pods: a.workers.States, Runtime: a.cri.RuntimeServiceClient, Images: a.cri.ImageServiceClient, Started: bootTime(), Memory: a.machineMemory, PodDir: a.volumes.PodDir}
 }
 
 // metricsHandlers are the paths of metrics, each with a registry of its own.
@@ -25,6 +25,7 @@ func (a *agent) metricsHandlers() map[string]http.Handler {
 		registry.MustRegister(collector)
 		return component.MetricsHandler(registry)
 	}
+	a.registry.MustRegister(usage.Volumes{Meter: meter})
 	return map[string]http.Handler{
 		"/metrics":          component.MetricsHandler(a.registry),
 		"/metrics/resource": one(usage.Resource{Meter: meter}),

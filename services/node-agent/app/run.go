@@ -74,7 +74,9 @@ type agent struct {
 	services cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
 	gate     *delegated.Gate
-	synced   chan struct{} // closed when the pods of all sources are known
+	// machineMemory is in bytes.
+	machineMemory int64
+	synced        chan struct{} // closed when the pods of all sources are known
 }
 
 // Run runs pods until ctx ends. Their containers go on after that.
@@ -197,6 +199,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if a.assign, err = a.newAssigner(machine); err != nil {
 		return &component.UsageError{Err: err}
 	}
+	a.machineMemory = machine.Memory
 	a.factory = informers.NewSharedInformerFactory(a.api, 0)
 	a.services = a.factory.Core().V1().Services().Informer()
 	a.events = podevents.New(context.WithoutCancel(ctx), a.api, a.hostname)

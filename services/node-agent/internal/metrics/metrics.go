@@ -18,6 +18,7 @@ type Metrics struct {
 	podStart   prometheus.Histogram
 	sync       *prometheus.HistogramVec
 	evictions  *prometheus.CounterVec
+	relist     prometheus.Histogram
 	probes     *prometheus.CounterVec
 	steps      *prometheus.HistogramVec
 }
@@ -40,13 +41,16 @@ func New(main, probing prometheus.Registerer, sources Sources) *Metrics {
 		steps:      histogram("sampan_runtime_step_duration_seconds", "Duration in seconds of one step of a pod's start in the built-in runtime.", prometheus.ExponentialBuckets(0.0005, 2, 14), "step"),
 		evictions:  counter("kubelet_evictions", "Cumulative number of pod evictions by eviction signal.", "eviction_signal"),
 		probes:     counter("prober_probe_total", "Cumulative number of a liveness, readiness or startup probe for a container by result.", "container", "namespace", "pod", "pod_uid", "probe_type", "result"),
+		relist: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pleg_relist_duration_seconds", Help: "Duration in seconds of asking the runtime what it has of a pod.", Buckets: prometheus.DefBuckets,
+		}),
 		podStart: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pod_start_duration_seconds", Help: "Duration in seconds from the agent seeing a pod for the first time to the pod running.", Buckets: long,
 		}),
 	}
 	name := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name. The count is always 1."}, []string{"node"})
 	name.WithLabelValues(sources.NodeName).Set(1)
-	main.MustRegister(m.operations, m.failures, m.durations, m.sync, m.evictions, m.podStart, m.steps, name, &running{sources.Running})
+	main.MustRegister(m.operations, m.failures, m.durations, m.sync, m.evictions, m.podStart, m.relist, m.steps, name, &running{sources.Running})
 	probing.MustRegister(m.probes)
 	return m
 }
@@ -80,6 +84,9 @@ func (m *Metrics) ObservePodStart(elapsed time.Duration) { m.podStart.Observe(el
 func (m *Metrics) ObserveSync(operation string, elapsed time.Duration) {
 	m.sync.WithLabelValues(operation).Observe(elapsed.Seconds())
 }
+
+// ObserveRelist implements podworker.Observer.
+func (m *Metrics) ObserveRelist(elapsed time.Duration) { m.relist.Observe(elapsed.Seconds()) }
 
 // ObserveProbe counts a try of a probe.
 func (m *Metrics) ObserveProbe(target probes.Target, kind probes.Kind, outcome probes.Outcome) {

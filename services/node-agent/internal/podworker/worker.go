@@ -188,10 +188,12 @@ func (w *worker) ask(ctx context.Context) error {
 	const patience = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	began := time.Now()
 	state, err := w.cfg.Runtime.Pod(ctx, w.uid)
 	if err != nil {
 		return err
 	}
+	w.cfg.Observer.ObserveRelist(time.Since(began))
 	w.runtime, w.asked = state, true
 	w.mu.Lock()
 	w.seen = state

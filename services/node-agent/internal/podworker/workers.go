@@ -50,6 +50,8 @@ type Observer interface {
 	// ObserveSync is called for each piece of a worker's work: "create", "update",
 	// "kill" or "sync".
 	ObserveSync(operation string, elapsed time.Duration)
+	// ObserveRelist is called each time that the runtime has told what it has of a pod.
+	ObserveRelist(elapsed time.Duration)
 }
 
 // Drainer knows who sends pods connections.

@@ -77,6 +77,9 @@ func (*node) ObservePodStart(time.Duration) {}
 // ObserveSync implements podworker.Observer.
 func (*node) ObserveSync(string, time.Duration) {}
 
+// ObserveRelist implements podworker.Observer.
+func (*node) ObserveRelist(time.Duration) {}
+
 // noCgroups stands for a machine without any.
 type noCgroups struct{}
 

@@ -42,6 +42,9 @@ type Tree struct {
 
 func (t Tree) top() string { return path.Join("/", t.Root, "kubepods") }
 
+// Top is the group of all pods.
+func (t Tree) Top() string { return t.top() }
+
 // classDir is where pods of a class are.
 func (t Tree) classDir(class corev1.PodQOSClass) string {
 	switch class {

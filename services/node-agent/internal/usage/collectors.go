@@ -1,10 +1,11 @@
 package usage
 
 import (
-	"context"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 // seconds turns nanoseconds into seconds.
@@ -55,42 +56,30 @@ func send(ch chan<- prometheus.Metric, d *prometheus.Desc, kind prometheus.Value
 	ch <- prometheus.NewMetricWithTimestamp(at, prometheus.MustNewConstMetric(d, kind, value, labels...))
 }
 
-// Advisor collects /metrics/cadvisor: what of cAdvisor's metrics dashboards ask
-// for and is cheaply read.
-type Advisor struct{ *Meter }
-
-// Describe implements prometheus.Collector: what there is depends on the pods.
-func (Advisor) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (a Advisor) Collect(ch chan<- prometheus.Metric) {
-	labels := []string{"container", "id", "image", "name", "namespace", "pod"}
-	gauges := []struct {
-		desc  *prometheus.Desc
-		kind  prometheus.ValueType
-		value func(c container) float64
-	}{
-		{desc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", labels...), prometheus.CounterValue, func(c container) float64 { return seconds(c.stats.CPU) }},
-		{desc("container_memory_working_set_bytes", "Current working set in bytes.", labels...), prometheus.GaugeValue, func(c container) float64 { return float64(c.stats.MemoryWorkingSet) }},
-		{desc("container_memory_rss", "Size of RSS in bytes.", labels...), prometheus.GaugeValue, func(c container) float64 { return float64(c.stats.MemoryRSS) }},
-		{desc("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", labels...), prometheus.GaugeValue, func(c container) float64 { return float64(c.stats.MemoryUsage) }},
-		{desc("container_processes", "Number of processes running inside the container.", labels...), prometheus.GaugeValue, func(c container) float64 { return float64(c.stats.PIDs) }},
-		{desc("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", labels...), prometheus.GaugeValue, func(c container) float64 { return seconds(uint64(c.status.GetStartedAt())) }},
+// collectNetwork is the traffic of one pod; none if it is nil.
+func (a Advisor) collectNetwork(ch chan<- prometheus.Metric, n *stats.NetworkStats, namespace, pod string) {
+	if n == nil {
+		return
 	}
-	network := a.network(context.Background())
-	device := []string{"interface", "namespace", "pod"}
-	received := desc("container_network_receive_bytes_total", "Cumulative count of bytes received", device...)
-	sent := desc("container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", device...)
-	for _, state := range a.Pods() {
-		for _, c := range a.containers(state) {
-			values := []string{c.status.Name(), a.Cgroups.Pod(state.Pod) + "/" + c.status.GetId(), c.status.GetImage().GetImage(), c.status.GetId(), state.Pod.Namespace, state.Pod.Name}
-			for _, g := range gauges {
-				send(ch, g.desc, g.kind, g.value(c), c.stats.Time, values...)
-			}
+	for _, one := range []struct {
+		name, help string
+		value      *uint64
+	}{
+		{"container_network_receive_bytes_total", "Cumulative count of bytes received", n.RxBytes},
+		{"container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", n.TxBytes},
+		{"container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", n.RxErrors},
+		{"container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", n.TxErrors},
+	} {
+		if one.value != nil {
+			ch <- prometheus.MustNewConstMetric(desc(one.name, one.help, "interface", "namespace", "pod"), prometheus.CounterValue, float64(*one.value), n.Name, namespace, pod)
 		}
-		if n := network[string(state.Pod.UID)]; n != nil {
-			ch <- prometheus.MustNewConstMetric(received, prometheus.CounterValue, float64(*n.RxBytes), n.Name, state.Pod.Namespace, state.Pod.Name)
-			ch <- prometheus.MustNewConstMetric(sent, prometheus.CounterValue, float64(*n.TxBytes), n.Name, state.Pod.Namespace, state.Pod.Name)
-		}
+	}
+}
+
+// collectMachine is what the machine has.
+func (a Advisor) collectMachine(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(desc("machine_cpu_cores", "Number of logical CPU cores."), prometheus.GaugeValue, float64(runtime.NumCPU()))
+	if a.Memory > 0 {
+		ch <- prometheus.MustNewConstMetric(desc("machine_memory_bytes", "Amount of memory installed on the machine."), prometheus.GaugeValue, float64(a.Memory))
 	}
 }
