@@ -5,7 +5,8 @@ cd "$(dirname "$0")/tools"
 export GOWORK=off
 
 packages=(k8s.io/apimachinery/pkg/{apis/meta/v1,runtime,version,api/resource,util/intstr}
-  k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1 k8s.io/kube-aggregator/pkg/apis/apiregistration/v1 k8s.io/metrics/pkg/apis/metrics/v1{,beta1})
+  k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1 k8s.io/kube-aggregator/pkg/apis/apiregistration/v1 k8s.io/metrics/pkg/apis/metrics/v1{,beta1}
+  k8s.io/api/scheduling/v1alpha3)
 for group in core apps batch autoscaling networking discovery events policy rbac authentication authorization certificates coordination \
   node scheduling storage storagemigration admissionregistration flowcontrol resource; do
   packages+=("k8s.io/api/$group/v1")
