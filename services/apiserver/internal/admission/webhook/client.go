@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"sync"
 	"time"
@@ -84,15 +85,15 @@ func location(config *admissionregistrationv1.WebhookClientConfig) (target, host
 		if s.Port != nil {
 			port = *s.Port
 		}
-		path := ""
+		at := ""
 		if s.Path != nil {
-			path = *s.Path
+			at = path.Join("/", *s.Path)
 		}
 		host = serviceresolver.ServerName(s.Namespace, s.Name)
 		if port != 443 {
 			host += ":" + strconv.Itoa(int(port))
 		}
-		return serviceresolver.URL(s.Namespace, s.Name, port, path).String(), host, nil
+		return serviceresolver.URL(s.Namespace, s.Name, port, at).String(), host, nil
 	}
 	if config.URL == nil {
 		return "", "", errors.New("webhook configuration must have either service or URL")
@@ -101,6 +102,8 @@ func location(config *admissionregistrationv1.WebhookClientConfig) (target, host
 	if err != nil {
 		return "", "", fmt.Errorf("unparsable webhook URL: %w", err)
 	}
+	// As upstream asks: many servers answer two slashes with a redirect.
+	u.Path, u.RawPath = path.Join("/", u.Path), ""
 	return u.String(), u.Host, nil
 }
 
