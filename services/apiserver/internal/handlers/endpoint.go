@@ -58,7 +58,7 @@ func newEndpoint(api *API, resource *registry.Resource, life context.Context) *e
 	if resource.Untyped != nil {
 		version += "/" + resource.Untyped.Edition
 	}
-	e.json = watch.Encoding{Name: "json" + version, Encode: e.encodeJSON}
+	e.json = watch.Encoding{Name: resource.JSONForm(), Encode: e.encodeJSON}
 	e.protobuf = watch.Encoding{Name: "protobuf" + version, Encode: e.encodeProtobuf}
 	e.partial = watch.Encoding{Name: "partial-json", Encode: encodePartialJSON}
 	e.partPB = watch.Encoding{Name: "partial-protobuf", Encode: encodePartialProtobuf}

@@ -125,6 +125,15 @@ func (r *Resource) Subresource(name string) *Subresource {
 	return nil
 }
 
+// JSONForm names the JSON form of objects in this version and edition.
+func (r *Resource) JSONForm() string {
+	name := "json/" + r.GroupVersion().String()
+	if r.Untyped != nil {
+		name += "/" + r.Untyped.Edition
+	}
+	return name
+}
+
 // ListKindName is the kind of lists.
 func (r *Resource) ListKindName() string {
 	if r.ListKind != "" {

@@ -85,6 +85,9 @@ func Encode(obj runtime.Object, out negotiation.Output) ([]byte, error) {
 
 // JSON is obj in JSON, with the final newline that upstream's servers send.
 func JSON(obj any) ([]byte, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		obj = u.Object // its own method does the same, and encoding/json compacts that again
+	}
 	data, err := json.Marshal(obj)
 	if err != nil {
 		return nil, err

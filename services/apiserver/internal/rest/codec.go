@@ -49,6 +49,10 @@ func (c codec) encode(obj registry.Object) (runtime.Object, []byte, error) {
 		stored = converted
 	}
 	stored.GetObjectKind().SetGroupVersionKind(c.stored)
+	if u, ok := stored.(*unstructured.Unstructured); ok {
+		value, err := json.Marshal(u.Object) // which its own method does, and then compacts
+		return stored, value, err
+	}
 	if c.resource.StoredAsJSON {
 		value, err := json.Marshal(stored)
 		return stored, value, err

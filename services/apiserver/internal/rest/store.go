@@ -120,6 +120,9 @@ func (s *Store) put(obj registry.Object) (watch.Put, error) {
 		return p, apierrors.NewInternalError(err)
 	}
 	p.Stored, p.Object = value, stored
+	if s.resource.Untyped != nil && s.resource.ToStored == nil {
+		p.Form = s.resource.JSONForm() // it has been pruned and defaulted
+	}
 	if s.resource.TTL != nil {
 		p.TTL = s.resource.TTL(obj)
 	}

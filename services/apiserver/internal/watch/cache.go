@@ -180,7 +180,7 @@ func (o *Object) withRevision(revision int64) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Object{Attributes: o.Attributes, Revision: revision, CreateRevision: o.CreateRevision, wire: wire, cache: o.cache}, nil
+	return &Object{Attributes: o.Attributes, Revision: revision, CreateRevision: o.CreateRevision, wire: wire, wireForm: o.wireForm, cache: o.cache}, nil
 }
 
 // apply is the cache's sink: it takes committed events in. A value that cannot
@@ -220,7 +220,7 @@ func (c *Cache) take(event storage.Event) *ringEvent {
 		}
 		e.after = object
 		if ok {
-			pending.result = object
+			pending.result, object.wireForm = object, pending.form
 		}
 		e.before = c.insert(object)
 		return e

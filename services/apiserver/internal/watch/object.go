@@ -19,8 +19,9 @@ type Object struct {
 	CreateRevision int64
 	// wire is the protobuf envelope with the resourceVersion spliced in, or the
 	// JSON document for resources that are stored as JSON.
-	wire  []byte
-	cache *Cache
+	wire     []byte
+	wireForm string // the encoding that wire is too, "" for none
+	cache    *Cache
 
 	mu    sync.Mutex
 	forms *form // a list, for there are one or two
@@ -62,6 +63,9 @@ func (o *Object) Wire() []byte { return o.wire }
 
 // Encoded is the object in another form, made on first use and shared.
 func (o *Object) Encoded(e Encoding) ([]byte, error) {
+	if o.wireForm == e.Name && e.Name != "" {
+		return o.wire, nil
+	}
 	f, err := o.form(e.Name, func(f *form) error {
 		obj, err := o.Decode()
 		if err != nil {

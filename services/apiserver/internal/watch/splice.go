@@ -3,7 +3,6 @@ package watch
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -148,27 +147,4 @@ func next(message []byte, at int) (number uint64, s span, err error) {
 	}
 	s.end = at + int(length)
 	return tag >> 3, s, nil
-}
-
-func spliceJSON(value []byte, version string) ([]byte, error) {
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(value, &object); err != nil || object == nil {
-		return nil, errNoEnvelope
-	}
-	var meta map[string]json.RawMessage
-	if raw, ok := object["metadata"]; ok {
-		if err := json.Unmarshal(raw, &meta); err != nil {
-			return nil, fmt.Errorf("reading metadata: %w", err)
-		}
-	}
-	if meta == nil {
-		meta = map[string]json.RawMessage{}
-	}
-	meta["resourceVersion"] = json.RawMessage(strconv.Quote(version))
-	raw, err := json.Marshal(meta)
-	if err != nil {
-		return nil, fmt.Errorf("encoding metadata: %w", err)
-	}
-	object["metadata"] = raw
-	return json.Marshal(object)
 }

@@ -151,7 +151,10 @@ type Put struct {
 	// Object is the same, decoded; the cache takes it over and it must not be
 	// changed afterwards.
 	Object runtime.Object
-	TTL    time.Duration
+	// Form names the encoding that gives Stored too, its resourceVersion and final
+	// newline aside; "" when there is none.
+	Form string
+	TTL  time.Duration
 }
 
 // Store is one resource's objects as the registry uses them: reads from the

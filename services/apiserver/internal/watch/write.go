@@ -15,6 +15,7 @@ var _ Store = (*Cache)(nil)
 // the cached object in it for the writer.
 type pendingWrite struct {
 	object runtime.Object
+	form   string // of Put
 	result *Object
 }
 
@@ -57,7 +58,7 @@ func loose(o *Object, err error) (*Object, error) {
 }
 
 func (c *Cache) put(put Put) (storage.Put, *pendingWrite) {
-	pending := &pendingWrite{object: put.Object}
+	pending := &pendingWrite{object: put.Object, form: put.Form}
 	return storage.Put{Key: c.storeKey(put.Namespace, put.Name), Value: put.Stored, TTL: put.TTL, Hint: pending}, pending
 }
 
@@ -66,7 +67,11 @@ func (c *Cache) written(pending *pendingWrite, write storage.Put, kv storage.Key
 		return pending.result, nil
 	}
 	// A store whose events come from elsewhere has not passed the hint on.
-	return loose(c.newObject(write.Key, write.Value, kv.Revision, kv.CreateRevision, pending.object))
+	object, err := c.newObject(write.Key, write.Value, kv.Revision, kv.CreateRevision, pending.object)
+	if err == nil {
+		object.wireForm = pending.form
+	}
+	return loose(object, err)
 }
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }

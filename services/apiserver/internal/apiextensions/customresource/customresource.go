@@ -84,7 +84,7 @@ func (k *kind) compile(version string) compiled {
 		if err != nil {
 			return nil, fmt.Errorf("reading the schema of %s: %w", k.name, err)
 		}
-		return structural.Compile(crd, version)
+		return structural.Compile(crd, version, k.names.Kind)
 	})
 }
 

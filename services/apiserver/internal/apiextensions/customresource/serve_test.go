@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -55,5 +56,24 @@ func TestCustomResourceIsServedAtOnce(t *testing.T) {
 	}
 	if err := widgets.Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestObjectsAreTakenAsSoonAsTheirKindIsServed(t *testing.T) {
+	server := testserver.Start(t)
+	ctx := context.Background()
+	for i := range 20 {
+		d := definition("example.com", "Quick"+string(rune('a'+i)), "type: object")
+		if _, err := definitions(t, server).ApiextensionsV1().CustomResourceDefinitions().Create(ctx, d, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		client := resource(t, server, d, "v1").Namespace("default")
+		awaitServed(t, func() bool {
+			_, err := client.Create(ctx, object("example.com/v1", d.Spec.Names.Kind, "a", nil), metav1.CreateOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 	}
 }

@@ -30,6 +30,7 @@ func (v *view) strategy() *registry.Strategy {
 		Validate:               v.validate,
 		ValidateUpdate:         v.validateUpdate((*structural.Schema).ValidateUpdate),
 		Warnings:               finalizerWarnings,
+		Canonicalize:           v.prune,
 		RequireVersionOnUpdate: true,
 		Begin:                  v.begin,
 	}
@@ -45,6 +46,7 @@ func (v *view) statusStrategy() *registry.Strategy {
 	return &registry.Strategy{
 		PrepareForUpdate: changeStatus,
 		ValidateUpdate:   v.validateUpdate((*structural.Schema).ValidateStatusUpdate),
+		Canonicalize:     v.prune,
 		ResetFields:      []string{"metadata", "spec"},
 	}
 }
@@ -70,6 +72,18 @@ func (v *view) applyDefaults(obj runtime.Object) {
 	}
 	if s, err := v.schema(); err == nil { // reading the object has told of an error
 		s.Default(u)
+	}
+}
+
+// prune drops what admission added and the schema does not know, so that what is
+// stored is what is served.
+func (v *view) prune(obj runtime.Object) {
+	u, err := asUnstructured(obj)
+	if err != nil {
+		return
+	}
+	if s, err := v.schema(); err == nil { // validating the object has told of an error
+		s.Prune(u)
 	}
 }
 

@@ -40,9 +40,7 @@ func ruled(rule, message string) *apiextensionsv1.CustomResourceDefinition {
 				}},
 			}},
 		},
-		Status: apiextensionsv1.CustomResourceDefinitionStatus{
-			StoredVersions: []string{"v1"}, AcceptedNames: apiextensionsv1.CustomResourceDefinitionNames{Kind: "A"},
-		},
+		Status: apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}},
 	}
 }
 
@@ -73,7 +71,7 @@ func FuzzRules(f *testing.F) {
 		if errs := validation.ValidateCustomResourceDefinition(context.Background(), internal); len(errs) > 0 {
 			return
 		}
-		s, err := structural.Compile(crd, "v1")
+		s, err := structural.Compile(crd, "v1", "A")
 		if err != nil {
 			t.Fatalf("what was valid does not compile: %v", err)
 		}

@@ -41,16 +41,17 @@ type validators struct {
 	whole, status apiservervalidation.SchemaValidator
 }
 
-// Compile compiles the schema of a version of a definition whose names were
-// accepted, and which it does not keep. A definition that was validated compiles.
-func Compile(crd *apiextensionsv1.CustomResourceDefinition, version string) (*Schema, error) {
+// Compile compiles the schema of a version of a definition, which it does not
+// keep, whose objects are of an accepted kind. A definition that was validated
+// compiles.
+func Compile(crd *apiextensionsv1.CustomResourceDefinition, version, kind string) (*Schema, error) {
 	at := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
 	if at < 0 {
 		return nil, fmt.Errorf("%s has no version %s", crd.Name, version)
 	}
 	v := crd.Spec.Versions[at].DeepCopy()
 	s := &Schema{
-		kind: schema.GroupVersionKind{Group: crd.Spec.Group, Version: version, Kind: crd.Status.AcceptedNames.Kind},
+		kind: schema.GroupVersionKind{Group: crd.Spec.Group, Version: version, Kind: kind},
 		keep: crd.Spec.PreserveUnknownFields, namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 	}
 	if v.Subresources != nil {
