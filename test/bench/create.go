@@ -18,19 +18,35 @@ import (
 // with a connection of its own.
 func benchCreate(ctx context.Context, b *bench) error {
 	for _, clients := range []int{1, 16, 64} {
-		if err := b.create(ctx, clients, 300/b.scale, true); err != nil {
+		if err := b.create(ctx, b.configMaps(), clients, 300/b.scale, true); err != nil {
 			return err
 		}
 		count := map[int]int{1: 2000, 16: 20000, 64: 20000}[clients] / b.scale
-		if err := b.create(ctx, clients, count, false); err != nil {
+		if err := b.create(ctx, b.configMaps(), clients, count, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) create(ctx context.Context, clients, count int, warmUp bool) error {
-	data := strings.Repeat("x", 900)
+// objects are what a benchmark creates: of one kind, in the benchmark's
+// namespace, with a map of texts.
+type objects struct {
+	version, kind string
+	url           string // of the collection
+}
+
+func (b *bench) configMaps() objects {
+	return objects{version: "v1", kind: "ConfigMap", url: b.config.Host + "/api/v1/namespaces/" + b.namespace + "/configmaps"}
+}
+
+// body is an object with 900 bytes of data.
+func (o objects) body(name, annotation string) string {
+	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{"sent":%q}},"data":{"key":%q}}`,
+		o.version, o.kind, name, annotation, strings.Repeat("x", 900))
+}
+
+func (b *bench) create(ctx context.Context, what objects, clients, count int, warmUp bool) error {
 	var next, failed atomic.Int64
 	var mu sync.Mutex
 	var latencies []time.Duration
@@ -51,9 +67,9 @@ func (b *bench) create(ctx context.Context, clients, count int, warmUp bool) err
 				if i > int64(count) {
 					break
 				}
-				body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%d-%d-%d"},"data":{"key":%q}}`, stamp, c, i, data)
+				body := what.body(fmt.Sprintf("c%d-%d-%d", stamp, c, i), "-")
 				start := time.Now()
-				if err := post(ctx, client, b.config.Host+"/api/v1/namespaces/"+b.namespace+"/configmaps", body); err != nil {
+				if err := post(ctx, client, what.url, body); err != nil {
 					failed.Add(1)
 					mu.Lock()
 					firstErr = err
@@ -72,7 +88,7 @@ func (b *bench) create(ctx context.Context, clients, count int, warmUp bool) err
 		return fmt.Errorf("%d of %d creations failed: %w", failed.Load(), count, firstErr)
 	}
 	if !warmUp {
-		report(fmt.Sprintf("create 1 KiB ConfigMap, JSON, %d clients", clients), count, time.Since(began), cpuTime()-cpu, latencies)
+		report(fmt.Sprintf("create 1 KiB %s, JSON, %d clients", what.kind, clients), count, time.Since(began), cpuTime()-cpu, latencies)
 	}
 	return ctx.Err()
 }

@@ -31,8 +31,10 @@ var benchmarks = []benchmark{
 	{"create", benchCreate},
 	{"list", benchList},
 	{"watch", benchWatch},
+	{"custom", benchCustom},
 	{"pods", benchPods},
 	{"bursts", benchBursts},
+	{"admission", benchAdmission},
 }
 
 // bench is what a benchmark works with.

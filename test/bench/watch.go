@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,17 +17,17 @@ import (
 // that they get; one more watcher never reads.
 func benchWatch(ctx context.Context, b *bench) error {
 	for _, watchers := range []int{100, 1000} {
-		if err := b.watch(ctx, watchers/b.scale, 200/b.scale); err != nil {
+		if err := b.watch(ctx, b.configMaps(), watchers/b.scale, 200/b.scale); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) watch(ctx context.Context, watchers, changes int) error {
+func (b *bench) watch(ctx context.Context, what objects, watchers, changes int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	url := b.config.Host + "/api/v1/namespaces/" + b.namespace + "/configmaps?watch=1"
+	url := what.url + "?watch=1"
 	var group, started sync.WaitGroup
 	var received atomic.Int64
 	var mu sync.Mutex
@@ -73,8 +74,8 @@ func (b *bench) watch(ctx context.Context, watchers, changes int) error {
 	began, cpu := time.Now(), cpuTime()
 	stamp := began.UnixNano()
 	for i := range changes {
-		body := fmt.Sprintf(`{"metadata":{"name":"w%d-%d","annotations":{"sent":"%d"}},"data":{"key":%q}}`, stamp, i, time.Now().UnixNano(), strings.Repeat("x", 900))
-		if err := post(ctx, writer, b.config.Host+"/api/v1/namespaces/"+b.namespace+"/configmaps", body); err != nil {
+		body := what.body(fmt.Sprintf("w%d-%d", stamp, i), strconv.FormatInt(time.Now().UnixNano(), 10))
+		if err := post(ctx, writer, what.url, body); err != nil {
 			return err
 		}
 	}
@@ -88,7 +89,7 @@ func (b *bench) watch(ctx context.Context, watchers, changes int) error {
 	cpu = cpuTime() - cpu
 	cancel()
 	group.Wait()
-	report(fmt.Sprintf("watch events, %d watchers and a stalled one", watchers), int(want), took, cpu, delays)
+	report(fmt.Sprintf("watch %s, %d watchers and a stalled one", what.kind, watchers), int(want), took, cpu, delays)
 	return nil
 }
 

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// benchCustom measures custom resources beside ConfigMaps of the same content,
+// the time from a definition to its first object, and what definitions cost in
+// memory.
+func benchCustom(ctx context.Context, b *bench) error {
+	client, err := ownConnection(b.config)
+	if err != nil {
+		return err
+	}
+	definitions := b.config.Host + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	defer func() {
+		_ = send(context.WithoutCancel(ctx), client, http.MethodDelete, definitions, "?labelSelector=bench", "")
+	}()
+	custom, _, err := b.define(ctx, client, definitions, "items")
+	if err != nil {
+		return err
+	}
+	for _, what := range []objects{b.configMaps(), custom} {
+		if err := b.oneKind(ctx, client, what); err != nil {
+			return err
+		}
+	}
+	return b.manyDefinitions(ctx, client, definitions)
+}
+
+func (b *bench) oneKind(ctx context.Context, client *http.Client, what objects) error {
+	if err := b.create(ctx, what, 1, 300/b.scale, true); err != nil {
+		return err
+	}
+	for clients, count := range map[int]int{1: 2000 / b.scale, 16: 8000 / b.scale} {
+		if err := b.create(ctx, what, clients, count, false); err != nil {
+			return err
+		}
+	}
+	if err := post(ctx, client, what.url, what.body("one", "-")); err != nil {
+		return err
+	}
+	if err := repeat(ctx, client, "get one "+what.kind+", JSON", what.url+"/one", "application/json", 3000/b.scale); err != nil {
+		return err
+	}
+	if err := repeat(ctx, client, "list "+what.kind+", JSON", what.url, "application/json", 20); err != nil {
+		return err
+	}
+	return b.watch(ctx, what, 100/b.scale, 200/b.scale)
+}
+
+// define creates a definition of a kind like ConfigMap and one object of it, and
+// returns how long it took until the object was there.
+func (b *bench) define(ctx context.Context, client *http.Client, definitions, plural string) (objects, time.Duration, error) {
+	definition := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.bench.example.com","labels":{"bench":"yes"}},
+"spec":{"group":"bench.example.com","scope":"Namespaced","names":{"plural":"%[1]s","singular":"%[1]s-one","kind":"Bench%[1]s"},
+"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
+"data":{"type":"object","additionalProperties":{"type":"string","maxLength":2000}},
+"spec":{"type":"object","properties":{"size":{"type":"integer","minimum":0},"mode":{"type":"string","enum":["a","b"],"default":"a"}}}}}}}]}}`, plural)
+	what := objects{
+		version: "bench.example.com/v1", kind: "Bench" + plural,
+		url: b.config.Host + "/apis/bench.example.com/v1/namespaces/" + b.namespace + "/" + plural,
+	}
+	began := time.Now()
+	if err := post(ctx, client, definitions, definition); err != nil {
+		return what, 0, err
+	}
+	for {
+		err := post(ctx, client, what.url, what.body("first", "-"))
+		if err == nil || ctx.Err() != nil {
+			return what, time.Since(began), err
+		}
+		if time.Since(began) > time.Minute {
+			return what, 0, fmt.Errorf("%s is not served after a minute: %w", plural, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// manyDefinitions prints how long each of many definitions took until it served,
+// and the server's memory for each.
+func (b *bench) manyDefinitions(ctx context.Context, client *http.Client, definitions string) error {
+	count := 500 / b.scale
+	before, err := memory(ctx, client, b.config.Host)
+	if err != nil {
+		return err
+	}
+	var latencies []time.Duration
+	began, cpu := time.Now(), cpuTime()
+	for i := range count {
+		_, took, err := b.define(ctx, client, definitions, fmt.Sprintf("many%d", i))
+		if err != nil {
+			return err
+		}
+		latencies = append(latencies, took)
+	}
+	report("definition to its first object", count, time.Since(began), cpuTime()-cpu, latencies)
+	after, err := memory(ctx, client, b.config.Host)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%-44s %9.0f KiB each   %.0f MiB before, %.0f MiB after\n", fmt.Sprintf("memory of %d definitions, each used once", count),
+		(after-before)/float64(count)/1024, before/(1<<20), after/(1<<20))
+	return repeat(ctx, client, "discovery of all of them", b.config.Host+"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", 20)
+}
+
+// memory is the server's resident memory in bytes, as it says itself.
+func memory(ctx context.Context, client *http.Client, host string) (float64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(answer.Body)
+	if err != nil {
+		return 0, fmt.Errorf("reading metrics: %w", err)
+	}
+	for _, metric := range families["process_resident_memory_bytes"].GetMetric() {
+		return metric.GetGauge().GetValue(), nil
+	}
+	return 0, fmt.Errorf("the server does not tell its memory")
+}
+
+// send makes a request and refuses answers that are no success.
+func send(ctx context.Context, client *http.Client, method, url, query, body string) error {
+	request, err := http.NewRequestWithContext(ctx, method, url+query, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode >= http.StatusBadRequest {
+		err = fmt.Errorf("%s: %s", answer.Status, json.RawMessage(text))
+	}
+	return err
+}
