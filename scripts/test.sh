@@ -21,5 +21,6 @@ if [ "$what" = conformance ]; then
   exit "${PIPESTATUS[0]}"
 fi
 if [ "$what" = soak ]; then
+  go test -count 1 -v -timeout 0 -run 'KilledUnderChurn' ./services/node-agent/app
   go test -p 1 -count 1 -v -timeout 0 ./services/e2e/robustness/...
 fi

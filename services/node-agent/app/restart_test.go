@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,49 +119,4 @@ func (s *site) signal(id string) bool {
 		return process.Signal(syscall.SIGTERM) == nil
 	}
 	return false
-}
-
-func TestAgentKilledUnderChurnLosesNothing(t *testing.T) {
-	s := newSite(t)
-	s.apply(`
-metadata: {name: steady}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {name: main, image: registry.test/tool:v1}
-`)
-	before := s.until("steady", "to run", running)
-	const cycles, pods = 5, 4
-	for cycle := range cycles {
-		for i := range pods {
-			s.apply(fmt.Sprintf(`
-metadata: {name: churn-%d-%d}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {name: main, image: registry.test/tool:v1}
-`, cycle, i))
-		}
-		// At another moment of the pods' starts each time.
-		time.Sleep(time.Duration(cycle) * 40 * time.Millisecond)
-		s.kill()
-		s.startAgent()
-		for i := range pods {
-			pod := s.until(fmt.Sprintf("churn-%d-%d", cycle, i), "to run", running)
-			if n := pod.Status.ContainerStatuses[0].RestartCount; n != 0 {
-				t.Errorf("pod %s was restarted %d times", pod.Name, n)
-			}
-			s.remove(pod.Name)
-		}
-		time.Sleep(time.Duration(cycle) * 30 * time.Millisecond)
-		s.kill()
-		s.startAgent()
-		for i := range pods {
-			s.gone(fmt.Sprintf("churn-%d-%d", cycle, i))
-		}
-	}
-	after := s.until("steady", "to run", running)
-	if containerID(after) != containerID(before) {
-		t.Errorf("the steady pod's container is %s, was %s", containerID(after), containerID(before))
-	}
 }
