@@ -21,6 +21,6 @@ if [ "$what" = conformance ]; then
   exit "${PIPESTATUS[0]}"
 fi
 if [ "$what" = soak ]; then
-  go test -count 1 -v -timeout 0 -run 'KilledUnderChurn' ./services/node-agent/app
+  SAMPAN_CYCLES=200 go test -count 1 -v -timeout 0 -run 'AgentKilledUnderChurn' ./services/node-agent/app
   go test -p 1 -count 1 -v -timeout 0 ./services/e2e/robustness/...
 fi
