@@ -32,6 +32,8 @@ func suites() []suite {
 		{"[sig-api-machinery] ValidatingAdmissionPolicy [Privileged:ClusterAdmin]", validatingPolicies},
 		{"[sig-api-machinery] Watchers", watchers},
 		{"[sig-api-machinery] server version", serverVersion},
+		{"[sig-api-machinery] AdmissionWebhook [Privileged:ClusterAdmin]", webhooks},
+		{"[sig-api-machinery] CustomResourceConversionWebhook [Privileged:ClusterAdmin]", conversionWebhooks},
 		{"[sig-apps] CronJob", cronJobs},
 		{"[sig-apps] DisruptionController", disruption},
 		{"[sig-auth] Certificates API [Privileged:ClusterAdmin]", certificates},
