@@ -25,12 +25,17 @@ export GOWORK=off
 failed=0
 for suite in "${suites[@]}"; do
   log=$work/$(tr / - <<<"$suite").log
-  if ! go test -count 1 -v -timeout 20m "./pkg/$suite" >"$log" 2>&1; then
+  # What is left out downloads a server of Kubernetes 1.24 or so, to have one without aggregated discovery.
+  if ! go test -count 1 -v -timeout 20m -skip '.*/aggregatedDiscovery=false' "./pkg/$suite" >"$log" 2>&1; then
     failed=1
     [ -z "${LOGS:-}" ] || cp "$log" "$LOGS/"
   fi
   # Ginkgo ends with "FAIL! -- 60 Passed | 1 Failed | 0 Pending | 2 Skipped".
   result=$(sed 's/\x1b\[[0-9;]*m//g' "$log" | grep -oE '(SUCCESS!|FAIL!).*Skipped' | tail -1) || true
-  printf '%-32s %s\n' "$suite" "${result:-$(tail -1 "$log")}"
+  # Packages without specs have plain tests.
+  if [ -z "$result" ] || [[ $result == *"-- 0 Passed | 0 Failed"* ]]; then
+    result="$(grep -c '^--- PASS' "$log" || true) Passed | $(grep -c '^--- FAIL' "$log" || true) Failed, plain tests"
+  fi
+  printf '%-32s %s\n' "$suite" "$result"
 done
 exit $failed
