@@ -103,11 +103,18 @@ func lockRoot(root string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the runtime's directories: %w", err)
 	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("another runtime uses %s: %w", root, err)
+	// A program that a killed server was about to start holds the lock until it is one.
+	const patience, look = 3 * time.Second, 20 * time.Millisecond
+	for deadline := time.Now().Add(patience); ; time.Sleep(look) {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return file, nil
+		}
+		if time.Now().After(deadline) {
+			file.Close()
+			return nil, fmt.Errorf("another runtime uses %s: %w", root, err)
+		}
 	}
-	return file, nil
 }
 
 func (s *Server) open() error {
