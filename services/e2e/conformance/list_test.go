@@ -18,6 +18,7 @@ type suite struct {
 func suites() []suite {
 	return []suite{
 		{"[sig-api-machinery] AggregatedDiscovery", aggregatedDiscovery},
+		{"[sig-api-machinery] Aggregator", aggregator},
 		{"[sig-api-machinery] API priority and fairness", fairness},
 		{"[sig-api-machinery] CustomResourceDefinition Watch [Privileged:ClusterAdmin]", definitionWatch},
 		{"[sig-api-machinery] CustomResourceDefinition resources [Privileged:ClusterAdmin]", definitionResources},
