@@ -37,9 +37,18 @@ func (s *server) resourceOf(kind schema.GroupVersionKind) (schema.GroupVersionRe
 	return store.Resource().GroupVersionResource, true
 }
 
+// resourcesOf are the resources of a kind that are served.
+func (s *server) resourcesOf(kind schema.GroupVersionKind) []*registry.Resource {
+	if store := s.engine.Kind(kind); store != nil {
+		return []*registry.Resource{store.Resource()}
+	}
+	return nil
+}
+
 // startConfiguredAdmission makes the plugins that are configured in the cluster,
 // which read what is stored.
 func (s *server) startConfiguredAdmission(life context.Context) error {
+	s.security.resourcesOf = s.resourcesOf
 	source := intercept.Source{Reader: s.engine, Kinds: servedKinds{s.engine}, Authorizer: s.security.authorizer}
 	webhooks := webhook.New(webhook.Config{
 		Log: s.log, Configuration: s.engine, Source: source, Environments: s.security.environments,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/expression"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/plugins"
@@ -26,6 +28,7 @@ type security struct {
 	admission     *lateAdmission
 	environments  *expression.Environments
 	configured    plugins.Configured
+	resourcesOf   func(schema.GroupVersionKind) []*registry.Resource
 	// configurations are those of admission plugins.
 	configurations plugins.Configurations
 }
@@ -101,7 +104,7 @@ func (s *security) start(ctx context.Context, c *config, state registry.State) e
 	chain, err := plugins.New(plugins.Config{
 		State: state, Writer: state, Configurations: s.configurations, Authorizer: s.authorizer, Enable: c.Admission.Enable, Disable: c.Admission.Disable,
 		NotReadySeconds: c.Admission.NotReadySeconds, UnreachableSeconds: c.Admission.UnreachableSeconds,
-		APIAudiences: c.tokens.Audiences, Configured: s.configured,
+		APIAudiences: c.tokens.Audiences, Configured: s.configured, ResourcesOf: s.resourcesOf,
 	})
 	if err != nil {
 		return fmt.Errorf("making the admission chain: %w", err)
