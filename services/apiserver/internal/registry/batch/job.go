@@ -114,6 +114,7 @@ func jobBehaviour() registry.Behaviour[*batchv1.Job] {
 			obj.Status = batchv1.JobStatus{}
 			generateSelector(obj)
 			podspec.DropDisabled(&obj.Spec.Template.Spec, nil)
+			defaultJob(obj) // a job without labels has those that its template was just given
 		},
 		PrepareForUpdate: func(_ context.Context, obj, old *batchv1.Job) {
 			obj.Status = old.Status
