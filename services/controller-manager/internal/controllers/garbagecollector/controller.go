@@ -23,8 +23,11 @@ import (
 
 const (
 	name = "garbage-collector-controller"
-	// rediscover is how often resources that came or went are looked for.
+	// rediscover is how often resources that came or went are looked for, when
+	// nothing says that they did.
 	rediscover = 30 * time.Second
+	// gather is how long further definitions are waited for once one has changed.
+	gather = 200 * time.Millisecond
 	// settle is how long the first lists are waited for. Without them owners are
 	// looked up one by one, which is right but slow.
 	settle = 10 * time.Second
@@ -43,6 +46,7 @@ type Controller struct {
 	monitors  *monitors
 	queue     *controller.Queue
 	log       *slog.Logger
+	changed   chan struct{} // what the API serves may have changed
 }
 
 // New makes the controller from env; nil when it is turned off.
@@ -50,14 +54,23 @@ func New(env controller.Env) (controller.Runner, error) {
 	if !env.Config.EnableGarbageCollector {
 		return nil, nil
 	}
-	c := &Controller{client: env.Metadata, discovery: env.Discovery, graph: newGraph(), log: env.Log}
+	c := &Controller{client: env.Metadata, discovery: env.Discovery, graph: newGraph(), log: env.Log, changed: make(chan struct{}, 1)}
 	c.queue = controller.NewQueue("garbage_collector_attempt_to_delete", env.Config.Workers(name), env.Log, c.reconcile)
 	c.monitors = &monitors{
 		client: env.Metadata, log: env.Log, kinds: map[schema.GroupKind]served{}, running: map[schema.GroupVersionResource]*monitor{},
 		set:     func(n *node) { c.look(c.graph.set(n)) },
 		removed: func(object metav1.Object) { c.look(c.graph.remove(object.GetUID())) },
+		defined: c.noteChange,
 	}
 	return c, nil
+}
+
+// noteChange has resources looked for again soon.
+func (c *Controller) noteChange() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
 }
 
 func (c *Controller) look(uids []types.UID) {
@@ -78,12 +91,31 @@ func (c *Controller) Run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		wait.UntilWithContext(ctx, c.discover, rediscover)
+		c.keepDiscovering(ctx)
 	}()
 	err = c.queue.Run(ctx)
 	<-done
 	c.monitors.group.Wait()
 	return err
+}
+
+// keepDiscovering discovers when a definition of resources has changed, and from
+// time to time.
+func (c *Controller) keepDiscovering(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rediscover):
+		case <-c.changed:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(gather):
+			}
+		}
+		c.discover(ctx)
+	}
 }
 
 // discover brings the monitors in line with what the API serves.

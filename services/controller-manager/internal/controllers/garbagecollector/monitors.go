@@ -29,6 +29,7 @@ type monitors struct {
 	client  metadata.Interface
 	set     func(*node)
 	removed func(metav1.Object)
+	defined func() // an object that defines resources has changed
 	log     *slog.Logger
 
 	mu      sync.Mutex
@@ -102,7 +103,13 @@ func (m *monitors) update(ctx context.Context, resources []served, complete bool
 func (m *monitors) start(ctx context.Context, r served) *monitor {
 	ctx, stop := context.WithCancel(ctx)
 	informer := metadatainformer.NewFilteredMetadataInformer(m.client, r.resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-	note := func(object *metav1.PartialObjectMetadata) { m.set(newNode(r.resource, r.kind, object)) }
+	defines := r.resource.Resource == "customresourcedefinitions" || r.resource.Resource == "apiservices"
+	note := func(object *metav1.PartialObjectMetadata) {
+		if defines {
+			m.defined()
+		}
+		m.set(newNode(r.resource, r.kind, object))
+	}
 	synced, err := controller.Watch(informer, note,
 		func(old, object *metav1.PartialObjectMetadata) {
 			if old.UID != object.UID { // deleted and made again between two looks
@@ -110,7 +117,12 @@ func (m *monitors) start(ctx context.Context, r served) *monitor {
 			}
 			note(object)
 		},
-		func(object *metav1.PartialObjectMetadata) { m.removed(object) })
+		func(object *metav1.PartialObjectMetadata) {
+			if defines {
+				m.defined()
+			}
+			m.removed(object)
+		})
 	if err == nil {
 		err = informer.SetTransform(slim)
 	}
