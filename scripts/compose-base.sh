@@ -41,8 +41,8 @@ base)
 builder)
   packages=$(tr '\n' ',' <"$root/deploy/docker/builder.packages")
   bootstrap "$work/builder" "${packages%,}"
-  # The toolchain that go.work asks for, wherever this machine keeps it.
-  goroot=$(cd "$root" && go env GOROOT)
+  # The toolchain that the Makefile asks for, wherever this machine keeps it.
+  goroot=$(GOTOOLCHAIN=$(sed -n 's/^export GOTOOLCHAIN := //p' "$root/Makefile") go env GOROOT)
   mkdir -p "$work/builder/usr/local/go"
   cp -a "$goroot/." "$work/builder/usr/local/go/"
   load "$work/builder" sampan/builder
