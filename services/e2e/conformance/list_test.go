@@ -39,6 +39,7 @@ func suites() []suite {
 		{"[sig-apps] DisruptionController", disruption},
 		{"[sig-auth] Certificates API [Privileged:ClusterAdmin]", certificates},
 		{"[sig-auth] ServiceAccounts", serviceAccounts},
+		{"[sig-auth] ServiceAccounts", podAccounts},
 		{"[sig-auth] SubjectReview", subjectReviews},
 		{"[sig-cli] Kubectl client", kubectlClient},
 		{"[sig-instrumentation] Events API", eventsAPI},

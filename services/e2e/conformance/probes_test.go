@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,12 @@ var probing = map[string]func(*testing.T){
 	},
 	"should *not* be restarted with a tcp:8080 liveness probe [NodeConformance]": func(t *testing.T) {
 		neverRestarts(t, "busybox httpd -f -p 8080 -h /tmp", &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intPort(8080)}}})
+	},
+	"should be restarted with a GRPC liveness probe [NodeConformance]": func(t *testing.T) {
+		restartsPod(t, grpcServer(t, "2s"), 1)
+	},
+	"should *not* be restarted with a GRPC liveness probe [NodeConformance]": func(t *testing.T) {
+		neverRestartsPod(t, grpcServer(t, ""))
 	},
 	"should have monotonically increasing restart count [NodeConformance]": func(t *testing.T) {
 		restarts(t, "sleep 3600", execProbe("false"), 3)
@@ -62,8 +69,13 @@ func probed(script string, liveness, readiness *corev1.Probe) *corev1.Pod {
 // restarts waits for that many restarts, and asserts that the count never falls.
 func restarts(t *testing.T, script string, liveness *corev1.Probe, want int32) {
 	t.Helper()
+	restartsPod(t, probed(script, liveness, nil), want)
+}
+
+func restartsPod(t *testing.T, made *corev1.Pod, want int32) {
+	t.Helper()
 	namespace := newNamespace(t)
-	create(t, namespace, probed(script, liveness, nil))
+	create(t, namespace, made)
 	awaitRunning(t, namespace, "probed")
 	var last int32
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*patience, true, func(ctx context.Context) (bool, error) {
@@ -81,8 +93,13 @@ func restarts(t *testing.T, script string, liveness *corev1.Probe, want int32) {
 
 func neverRestarts(t *testing.T, script string, liveness *corev1.Probe) {
 	t.Helper()
+	neverRestartsPod(t, probed(script, liveness, nil))
+}
+
+func neverRestartsPod(t *testing.T, made *corev1.Pod) {
+	t.Helper()
 	namespace := newNamespace(t)
-	create(t, namespace, probed(script, liveness, nil))
+	create(t, namespace, made)
 	awaitRunning(t, namespace, "probed")
 	observe(t, namespace, "probed", staysUp, func(pod *corev1.Pod) {
 		if count := pod.Status.ContainerStatuses[0].RestartCount; count != 0 {
@@ -90,6 +107,20 @@ func neverRestarts(t *testing.T, script string, liveness *corev1.Probe) {
 		}
 	})
 }
+
+// grpcServer is a pod that says that it serves, for a while or for good.
+func grpcServer(t *testing.T, servesFor string) *corev1.Pod {
+	t.Helper()
+	must(t, buildGRPC())
+	made := withEnv(probed("", &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 5000}}}, nil), "SERVES_FOR", servesFor)
+	made.Spec.Containers[0].Image, made.Spec.Containers[0].Command = grpcImage, nil
+	return made
+}
+
+const grpcImage = "localhost/sampan/grpchealth:1"
+
+// buildGRPC makes the image once for all tests.
+var buildGRPC = sync.OnceValue(func() error { return cluster.BuildImage(grpcImage, "grpchealth") })
 
 func readyAfterDelay(t *testing.T) {
 	namespace := newNamespace(t)

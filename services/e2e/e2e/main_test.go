@@ -85,31 +85,9 @@ func newNamespace(t *testing.T) string {
 }
 
 // buildImage makes an image of one static program and offers it to all nodes.
-func buildImage(t *testing.T, tag, pkg string) {
+func buildImage(t *testing.T, tag, program string) {
 	t.Helper()
-	root := filepath.Dir(cluster.Bin)
-	dir := t.TempDir()
-	mustRun(t, filepath.Join(root, "services", "e2e"), []string{"CGO_ENABLED=0"}, "go", "build", "-o", filepath.Join(dir, "program"), pkg)
-	mustRun(t, filepath.Join(root, "scripts", "tools"), []string{"GOWORK=off"}, "go", "run", "./image", "-o", filepath.Join(dir, "image.tar"), "-tag", tag, "-cmd", "/program", filepath.Join(dir, "program")+"=/program")
-	nodes, err := filepath.Glob(filepath.Join(cluster.Dir, "nodes", "*"))
-	if err != nil {
+	if err := cluster.BuildImage(tag, program); err != nil {
 		t.Fatal(err)
-	}
-	for _, node := range nodes {
-		part := filepath.Join(node, "images", "import", ".e2e.part")
-		mustRun(t, dir, nil, "cp", "image.tar", part)
-		if err := os.Rename(part, filepath.Join(node, "images", "import", "e2e.tar")); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func mustRun(t *testing.T, dir string, env []string, name string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
 }

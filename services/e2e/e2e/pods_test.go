@@ -179,7 +179,7 @@ spec:
 
 func TestInClusterClientListsPods(t *testing.T) {
 	namespace := newNamespace(t)
-	buildImage(t, "localhost/sampan/incluster:1", "./incluster")
+	buildImage(t, "localhost/sampan/incluster:1", "incluster")
 	cluster.MustKubectl(t, "-n", namespace, "create", "role", "reader", "--verb=list", "--resource=pods")
 	cluster.MustKubectl(t, "-n", namespace, "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+namespace+":default")
 	pod := newPod("lister", "")

@@ -93,7 +93,7 @@ func (l *load) end() {
 // programs that end at once drop no request during a rolling update.
 func TestRollingUpdateOfAbruptProgramsDropsNoRequest(t *testing.T) {
 	namespace := newNamespace(t)
-	buildImage(t, abruptImage, "./abrupt")
+	buildImage(t, abruptImage, "abrupt")
 	cluster.MustApply(t, strings.ReplaceAll(abruptManifest, "NS", namespace))
 	cluster.MustKubectl(t, "-n", namespace, "rollout", "status", "deployment/abrupt", "--timeout=90s")
 	service, err := cluster.Client.CoreV1().Services(namespace).Get(t.Context(), "abrupt", metav1.GetOptions{})

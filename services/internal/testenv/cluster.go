@@ -44,25 +44,33 @@ var ErrUnavailable = errors.New("a cluster under test needs root and the program
 func Bin() (string, error) {
 	bin := os.Getenv("SAMPAN_BIN")
 	if bin == "" {
-		dir, err := os.Getwd()
+		root, err := repositoryRoot()
 		if err != nil {
-			return "", fmt.Errorf("finding the repository: %w", err)
+			return "", err
 		}
-		for {
-			if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-				break
-			}
-			if dir == filepath.Dir(dir) {
-				return "", fmt.Errorf("%w: no go.work above the test", ErrUnavailable)
-			}
-			dir = filepath.Dir(dir)
-		}
-		bin = filepath.Join(dir, "bin")
+		bin = filepath.Join(root, "bin")
 	}
 	if _, err := os.Stat(filepath.Join(bin, "sampan")); err != nil || os.Geteuid() != 0 {
 		return "", ErrUnavailable
 	}
 	return bin, nil
+}
+
+// repositoryRoot is the top of the repository that the test runs in.
+func repositoryRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the repository: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%w: no go.work above the test", ErrUnavailable)
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // Start brings up a new cluster with that many nodes. The caller ends it with
