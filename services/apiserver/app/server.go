@@ -162,6 +162,7 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 	if s.aggregator, err = s.newAggregator(described, schemas); err != nil {
 		return nil, nil, err
 	}
+	metrics.MustRegister(s.aggregator.Metrics())
 	routes, err := s.routes(described, schemas, api, s.health, metrics, url)
 	if err != nil {
 		return nil, nil, err

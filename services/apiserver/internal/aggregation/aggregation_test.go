@@ -325,6 +325,10 @@ func TestFailingBackendHurtsNothingElse(t *testing.T) {
 	if _, err := h.Client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("another group: %v", err)
 	}
+	if _, body := h.get(h.Config, "/metrics", ""); !strings.Contains(body, `aggregator_unavailable_apiservice{name="v1.boats.example.com"} 1`) ||
+		!strings.Contains(body, `aggregator_unavailable_apiservice_total{name="v1.boats.example.com",reason="FailedDiscoveryCheck"} 1`) {
+		t.Error("the metrics do not tell")
+	}
 	_, body := h.get(h.Config, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	var list apidiscovery.APIGroupDiscoveryList
 	if err := json.Unmarshal([]byte(body), &list); err != nil {

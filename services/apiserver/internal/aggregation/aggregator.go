@@ -56,6 +56,7 @@ type Config struct {
 type Aggregator struct {
 	config    Config
 	registrar *registrar
+	measures  *measures
 
 	// serving is what requests look at.
 	serving atomic.Pointer[map[schema.GroupVersion]*backend]
@@ -71,6 +72,7 @@ type Aggregator struct {
 // New makes an aggregator.
 func New(config Config) *Aggregator {
 	a := &Aggregator{config: config, backends: map[string]*backend{}}
+	a.measures = newMeasures(a)
 	a.registrar = newRegistrar(config.State, config.BuiltIn, config.Log)
 	a.serving.Store(&map[schema.GroupVersion]*backend{})
 	return a

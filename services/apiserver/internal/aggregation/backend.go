@@ -36,6 +36,7 @@ type backend struct {
 	transport  *http.Transport
 	wake       chan struct{} // has room for one
 	stop       context.CancelFunc
+	lastReason string // of run's own
 
 	mu        sync.Mutex
 	available bool
@@ -140,6 +141,10 @@ func (b *backend) settle(ctx context.Context, result result) {
 		b.learned.resources, changed = result.resources, true
 	}
 	b.mu.Unlock()
+	if !available && (changed || result.reason != b.lastReason) {
+		b.aggregator.measures.failures.WithLabelValues(b.name, result.reason).Inc()
+	}
+	b.lastReason = result.reason
 	if changed {
 		b.aggregator.republish(b)
 	}
