@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -225,5 +226,42 @@ func TestNodeProxyKeepsThePath(t *testing.T) {
 		if got := handler.(*proxyutil.UpgradeAwareHandler).Location.Path; got != "/metrics" {
 			t.Errorf("%q leads to %q", rest, got)
 		}
+	}
+}
+
+// An agent that refuses to upgrade gets no second request of the client over the
+// same connection (CVE-2018-1002105).
+func TestRefusedUpgradesCloseTheAgentsConnection(t *testing.T) {
+	asked := make(chan string, 10)
+	connections, _ := newConnections(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path
+		http.Error(w, "no", http.StatusForbidden)
+	}))
+	handler, err := connections.Exec(t.Context(), "default", "web", "", &corev1.PodExecOptions{Command: []string{"id"}, Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	connection, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	if _, err := io.WriteString(connection, "POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+
+		"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answers, err := io.ReadAll(connection)
+	if err != nil || !strings.HasPrefix(string(answers), "HTTP/1.1 403") || strings.Count(string(answers), "HTTP/1.1 ") != 1 {
+		t.Errorf("the answers are %q, %v", answers, err)
+	}
+	if first := <-asked; first != "/exec/default/web/app" {
+		t.Errorf("the agent was asked for %s", first)
+	}
+	server.Close()
+	close(asked)
+	for path := range asked {
+		t.Errorf("the agent was asked for %s, too", path)
 	}
 }
