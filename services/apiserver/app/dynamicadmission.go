@@ -45,9 +45,10 @@ func (s *server) resourcesOf(kind schema.GroupVersionKind) []*registry.Resource 
 	return nil
 }
 
-// startConfiguredAdmission makes the plugins that are configured in the cluster,
-// which read what is stored.
-func (s *server) startConfiguredAdmission(life context.Context) error {
+// newConfiguredAdmission makes the plugins that are configured in the cluster, which
+// read what is stored. Run starts what works beside them, once admission is in
+// place.
+func (s *server) newConfiguredAdmission() (run func(life context.Context)) {
 	s.security.resourcesOf = s.resourcesOf
 	source := intercept.Source{Reader: s.engine, Kinds: servedKinds{s.engine}, Authorizer: s.security.authorizer}
 	webhooks := webhook.New(webhook.Config{
@@ -60,15 +61,16 @@ func (s *server) startConfiguredAdmission(life context.Context) error {
 		Configuration: s.engine, Source: source, Environments: s.security.environments, Kinds: servedKinds{s.engine}, Metrics: policy.NewMetrics(),
 	}
 	s.security.configured.MutatingPolicies, s.security.configured.ValidatingPolicies = policy.NewMutating(policies), policy.NewValidating(policies)
-	s.storeMetrics = append(s.storeMetrics, webhooks.Metrics, policies.Metrics)
-	s.running.Go(func() { webhooks.Run(life) })
+	s.storeMetrics = append(s.storeMetrics, s.security.measures, webhooks.Metrics, policies.Metrics)
 	status := &policy.Status{State: s.engine, Environments: s.security.environments, Schemas: s.servedSchemas, Log: s.log}
-	s.running.Go(func() {
-		if err := status.Run(life); err != nil && life.Err() == nil {
-			s.log.Error("Checking the types of policies ended", "err", err)
-		}
-	})
-	return nil
+	return func(life context.Context) {
+		s.running.Go(func() { webhooks.Run(life) })
+		s.running.Go(func() {
+			if err := status.Run(life); err != nil && life.Err() == nil {
+				s.log.Error("Checking the types of policies ended", "err", err)
+			}
+		})
+	}
 }
 
 // servedKinds are the engine's resources as admission wants them.

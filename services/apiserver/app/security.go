@@ -28,13 +28,14 @@ type security struct {
 	admission     *lateAdmission
 	environments  *expression.Environments
 	configured    plugins.Configured
+	measures      *admission.Metrics
 	resourcesOf   func(schema.GroupVersionKind) []*registry.Resource
 	// configurations are those of admission plugins.
 	configurations plugins.Configurations
 }
 
 // lateAdmission is the chain, which is made after the engine that it reads from.
-type lateAdmission struct{ chain admission.Chain }
+type lateAdmission struct{ chain *admission.Measured }
 
 // Admit implements registry.Admission.
 func (l *lateAdmission) Admit(ctx context.Context, a *admission.Attributes) error {
@@ -49,7 +50,7 @@ func (l *lateAdmission) Validate(ctx context.Context, a *admission.Attributes) e
 // newSecurity makes all that needs no stored objects yet; state is bound before
 // the first request.
 func (c *config) newSecurity(b bundles, state registry.State) (*security, error) {
-	s := &security{rbac: authz.NewRBAC(), node: authz.NewNode(), admission: &lateAdmission{}, environments: expression.NewEnvironments()}
+	s := &security{rbac: authz.NewRBAC(), node: authz.NewNode(), admission: &lateAdmission{}, environments: expression.NewEnvironments(), measures: admission.NewMetrics()}
 	var err error
 	if file := c.Admission.ConfigFile; file != "" {
 		if s.configurations, err = plugins.LoadConfigurations(file); err != nil {
@@ -109,6 +110,6 @@ func (s *security) start(ctx context.Context, c *config, state registry.State) e
 	if err != nil {
 		return fmt.Errorf("making the admission chain: %w", err)
 	}
-	s.admission.chain = chain
+	s.admission.chain = admission.Measure(chain, s.measures)
 	return nil
 }

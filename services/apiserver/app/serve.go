@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
 	"github.com/sampan-io/sampan/services/apiserver/internal/bootstrap"
 	"github.com/sampan-io/sampan/services/apiserver/internal/peers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
@@ -31,12 +32,11 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	}
 	s.engine = rest.New(rest.Config{Resources: s.resources, Caches: caches, Admission: s.security.admission})
 	s.running.Go(s.engine.Warm)
-	if err := s.startConfiguredAdmission(life); err != nil {
-		return err
-	}
+	run := s.newConfiguredAdmission()
 	if err := s.security.start(life, s.config, s.engine); err != nil {
 		return err
 	}
+	run(life)
 	if err := s.startBus(life, store); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	defer stop()
 	failed := make(chan error, 4)
 	s.running.Go(func() {
-		if err := s.bootstrap(life); err != nil && life.Err() == nil {
+		if err := s.bootstrap(admission.Internal(life)); err != nil && life.Err() == nil {
 			failed <- err
 			stop()
 		}

@@ -154,7 +154,7 @@ func (e *endpoint) createSubresource(w http.ResponseWriter, r *http.Request, inf
 	if err := e.api.config.Admission.Validate(r.Context(), a); err != nil {
 		return err
 	}
-	answer, err := sub.Create.Handle(r.Context(), e.namespace(info), info.Name, obj, dryRun(options.DryRun))
+	answer, err := sub.Create.Handle(admission.Internal(r.Context()), e.namespace(info), info.Name, obj, dryRun(options.DryRun))
 	if err != nil {
 		return rest.StatusError(err, e.group, info.Name)
 	}

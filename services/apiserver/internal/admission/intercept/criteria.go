@@ -4,6 +4,7 @@
 package intercept
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,10 +133,11 @@ func isNamespace(a *admission.Attributes) bool {
 	return a.Resource.GroupResource() == corev1.Resource("namespaces")
 }
 
-// Exempt says that no webhook or policy may see a write: to the configuration of
-// webhooks and policies themselves, so that a bad one can always be repaired.
-func Exempt(a *admission.Attributes) bool {
-	return a.Resource.Group == admissionregistrationv1.GroupName && slices.Contains([]string{
+// Exempt says that no webhook or policy may see a write: one of the server itself,
+// or to the configuration of webhooks and policies, so that a bad one can always be
+// repaired.
+func Exempt(ctx context.Context, a *admission.Attributes) bool {
+	return admission.IsInternal(ctx) || a.Resource.Group == admissionregistrationv1.GroupName && slices.Contains([]string{
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
 		"validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
 	}, a.Resource.Resource)
@@ -143,8 +145,8 @@ func Exempt(a *admission.Attributes) bool {
 
 // ExemptFromPolicies says that no policy may see a write: reviews of access and
 // identity, which policies ask for themselves.
-func ExemptFromPolicies(a *admission.Attributes) bool {
-	return Exempt(a) || slices.Contains([]schema.GroupResource{
+func ExemptFromPolicies(ctx context.Context, a *admission.Attributes) bool {
+	return Exempt(ctx, a) || slices.Contains([]schema.GroupResource{
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"}, {Group: "authentication.k8s.io", Resource: "tokenreviews"},
 		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}, {Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
 		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"}, {Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/expression"
+	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/request"
@@ -224,8 +225,8 @@ func (r *Request) AdmissionRequest(v *Version) *admissionv1.AdmissionRequest {
 }
 
 func (r *Request) userInfo() authenticationv1.UserInfo {
-	if r.User == nil {
-		return authenticationv1.UserInfo{}
+	if r.User == nil { // the server's own write
+		return authenticationv1.UserInfo{Username: authn.APIServerUser, Groups: []string{authn.MastersGroup, authn.AuthenticatedGroup}}
 	}
 	info := authenticationv1.UserInfo{Username: r.User.Name, UID: r.User.UID, Groups: r.User.Groups}
 	if len(r.User.Extra) > 0 {

@@ -150,7 +150,7 @@ func partOf(policy string, u use) part {
 // Admit implements admission.Mutator: policies change the object one after the other,
 // in the order of their names.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
-	if intercept.ExemptFromPolicies(a) {
+	if intercept.ExemptFromPolicies(ctx, a) {
 		return nil
 	}
 	policies, err := p.policies.Get(ctx)

@@ -172,7 +172,7 @@ func compileValidating(e *expression.Environments, policy *admissionregistration
 
 // Validate implements admission.Validator.
 func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
-	if intercept.ExemptFromPolicies(a) {
+	if intercept.ExemptFromPolicies(ctx, a) {
 		return nil
 	}
 	policies, err := p.policies.Get(ctx)

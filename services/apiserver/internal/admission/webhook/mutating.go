@@ -34,7 +34,7 @@ func (m *Mutating) Handles(admission.Operation) bool { return true }
 // Admit implements admission.Mutator: webhooks are called one after the other, each
 // with what the one before left.
 func (m *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
-	if intercept.Exempt(a) || exempt(ctx) {
+	if intercept.Exempt(ctx, a) {
 		return nil
 	}
 	hooks, err := m.hooks.Get(ctx)

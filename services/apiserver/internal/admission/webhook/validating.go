@@ -32,7 +32,7 @@ func (p *Validating) Handles(admission.Operation) bool { return true }
 // Validate implements admission.Validator: all webhooks that match are called at the
 // same time, and the refusal of the first in order is answered.
 func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
-	if intercept.Exempt(a) || exempt(ctx) {
+	if intercept.Exempt(ctx, a) {
 		return nil
 	}
 	hooks, err := p.hooks.Get(ctx)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 )
 
@@ -125,7 +126,7 @@ func (w *watchdog) tell(ctx context.Context) {
 	for _, n := range notes {
 		event := eventOf(n.breaker, n.open)
 		w.log.Warn("Webhook's circuit breaker changed", "configuration", n.breaker.hook.configuration, "webhook", n.breaker.hook.Name, "open", n.open)
-		if _, err := w.writer.Create(withoutHooks(ctx), corev1.Resource("events"), event); err != nil && ctx.Err() == nil {
+		if _, err := w.writer.Create(admission.Internal(ctx), corev1.Resource("events"), event); err != nil && ctx.Err() == nil {
 			w.log.Error("Recording an event about a webhook", "webhook", n.breaker.hook.Name, "err", err)
 		}
 	}
@@ -153,13 +154,3 @@ func eventOf(b *breaker, open bool) *corev1.Event {
 	}
 	return event
 }
-
-type hooklessKey struct{}
-
-// withoutHooks is ctx for writes of the server itself about webhooks, which must
-// not depend on webhooks.
-func withoutHooks(ctx context.Context) context.Context {
-	return context.WithValue(ctx, hooklessKey{}, true)
-}
-
-func exempt(ctx context.Context) bool { return ctx.Value(hooklessKey{}) != nil }

@@ -271,6 +271,33 @@ func TestConfigurationsAreExempt(t *testing.T) {
 	}
 }
 
+func TestServerStartsWithWebhooksThatRefuseEverything(t *testing.T) {
+	dir := t.TempDir()
+	s := testserver.StartIn(t, dir)
+	gone := newHook(t, nil)
+	gone.Close()
+	validating(t, s.Client, "v", gone.Server, rule("*", "*", "*/*", all), nil)
+	mutating(t, s.Client, "m", gone.Server, rule("*", "*", "*/*", all), nil)
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	s = testserver.StartIn(t, dir, "--service-cluster-ip-range=10.96.0.0/16", "--advertise-address=192.0.2.7")
+	if _, err := create(t, s.Client, configMap("a")); err == nil {
+		t.Error("the webhooks are gone")
+	}
+	for _, err := range []error{
+		s.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), "v", metav1.DeleteOptions{}),
+		s.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(t.Context(), "m", metav1.DeleteOptions{}),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := create(t, s.Client, configMap("a")); err != nil {
+		t.Errorf("after the repair: %v", err)
+	}
+}
+
 func TestOperationsAndSubresources(t *testing.T) {
 	s := testserver.Start(t)
 	h := newHook(t, nil)
