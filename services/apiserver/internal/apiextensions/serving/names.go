@@ -8,6 +8,17 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
+// claim are the names that a definition has in its group. Definitions themselves
+// are not kept: their schemas are large.
+type claim struct {
+	group string
+	names apiextensionsv1.CustomResourceDefinitionNames
+}
+
+func claimOf(definition *apiextensionsv1.CustomResourceDefinition) claim {
+	return claim{group: definition.Spec.Group, names: *definition.Status.AcceptedNames.DeepCopy()}
+}
+
 // taken are the names within a group that others have.
 type taken struct {
 	resources, kinds map[string]bool
@@ -16,9 +27,9 @@ type taken struct {
 // takenBy are the names in the definition's group that others have.
 func (s *Server) takenBy(definition *apiextensionsv1.CustomResourceDefinition) taken {
 	t := taken{resources: map[string]bool{}, kinds: map[string]bool{}}
-	for name, other := range s.known {
-		if name != definition.Name && other.Spec.Group == definition.Spec.Group {
-			t.add(other.Status.AcceptedNames)
+	for name, other := range s.claims {
+		if name != definition.Name && other.group == definition.Spec.Group {
+			t.add(other.names)
 		}
 	}
 	for _, r := range s.config.BuiltIn {

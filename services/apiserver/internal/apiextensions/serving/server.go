@@ -55,8 +55,8 @@ type Server struct {
 	queue  workqueue.TypedRateLimitingInterface[string]
 
 	// What follows is the worker's alone.
-	known  map[string]*apiextensionsv1.CustomResourceDefinition // as of the worker's last write or look
-	served map[string]*resource                                 // by definition
+	claims map[string]claim     // by definition, as of the worker's last write or look
+	served map[string]*resource // by definition
 
 	cleanups sync.WaitGroup
 }
@@ -64,7 +64,7 @@ type Server struct {
 // New makes a server; Start fills it.
 func New(config Config) *Server {
 	return &Server{
-		config: config, known: map[string]*apiextensionsv1.CustomResourceDefinition{}, served: map[string]*resource{},
+		config: config, claims: map[string]claim{}, served: map[string]*resource{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
 	}
 }
@@ -89,7 +89,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	for _, obj := range stored { // names that were accepted stay accepted
 		if definition, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
-			s.known[definition.Name] = definition
+			s.claims[definition.Name] = claimOf(definition)
 		}
 	}
 	for s.queue.Len() > 0 {
@@ -139,7 +139,7 @@ func (s *Server) reconcile(ctx context.Context, name string) error {
 	if !ok {
 		return nil
 	}
-	s.known[name] = definition
+	s.claims[name] = claimOf(definition)
 	wanted := definition.DeepCopy()
 	s.setStatus(wanted)
 	if err := s.serve(ctx, wanted); err != nil {
@@ -148,7 +148,7 @@ func (s *Server) reconcile(ctx context.Context, name string) error {
 	if err := s.writeStatus(ctx, definition, wanted); err != nil {
 		return err
 	}
-	s.known[name] = wanted
+	s.claims[name] = claimOf(wanted)
 	if wanted.DeletionTimestamp != nil {
 		s.cleanUp(ctx, wanted)
 	}
@@ -158,14 +158,11 @@ func (s *Server) reconcile(ctx context.Context, name string) error {
 // forget stops serving a definition that is gone, and looks again at those that
 // may have waited for its names.
 func (s *Server) forget(name string) {
-	gone := s.known[name]
-	delete(s.known, name)
+	gone, known := s.claims[name]
+	delete(s.claims, name)
 	s.stop(name)
-	if gone == nil {
-		return
-	}
-	for other, definition := range s.known {
-		if definition.Spec.Group == gone.Spec.Group {
+	for other, has := range s.claims {
+		if known && has.group == gone.group {
 			s.queue.Add(other)
 		}
 	}
