@@ -20,79 +20,29 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sampan-io/sampan/test/standalone"
 )
 
-// cluster is an API server of its own.
+// cluster is an API server of its own, driven with kubectl.
 type cluster struct {
-	t          *testing.T
-	kubectl    string
-	kubeconfig string
+	*standalone.Cluster
+	t       *testing.T
+	kubectl string
 }
 
-// startCluster runs the built API server, and skips the test where there is none.
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	bin := os.Getenv("SAMPAN_BIN")
-	if bin == "" {
-		t.Skip("SAMPAN_BIN does not name the folder of the built programs (make test does)")
-	}
-	c := &cluster{t: t, kubectl: filepath.Join(bin, "kubectl")}
-	if _, err := os.Stat(c.kubectl); err != nil {
-		found, err := exec.LookPath("kubectl")
-		if err != nil {
-			t.Skip("there is no kubectl")
-		}
-		c.kubectl = found
-	}
-	dir := t.TempDir()
-	c.kubeconfig = filepath.Join(dir, "certs", "admin.kubeconfig")
-	log, err := os.Create(filepath.Join(dir, "apiserver.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := exec.Command(filepath.Join(bin, "apiserver"), "--data-dir="+filepath.Join(dir, "data"), "--cert-dir="+filepath.Join(dir, "certs"),
-		"--bind-address=127.0.0.1", "--secure-port="+freePort(t), "--nats-listen-address=none", "--unsafe-no-fsync")
-	server.Stdout, server.Stderr = log, log
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGTERM)
-		_ = server.Wait()
-		_ = log.Close()
-		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("the API server's log ends with: %s", text[max(0, len(text)-2000):])
-		}
-	})
-	c.eventually("the API server is ready", func() bool { out, err := c.run("", "get", "--raw", "/readyz"); return err == nil && out == "ok" })
-	return c
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	c := standalone.Start(t)
+	return &cluster{Cluster: c, t: t, kubectl: c.Kubectl(t)}
 }
 
 func (c *cluster) run(input string, args ...string) (string, error) {
-	command := exec.Command(c.kubectl, append([]string{"--kubeconfig", c.kubeconfig, "--cache-dir", filepath.Join(filepath.Dir(c.kubeconfig), "cache")}, args...)...)
+	command := exec.Command(c.kubectl, append([]string{"--kubeconfig", c.Kubeconfig, "--cache-dir", filepath.Join(filepath.Dir(c.Kubeconfig), "cache")}, args...)...)
 	command.Stdin = strings.NewReader(input)
 	out, err := command.CombinedOutput()
 	return string(out), err
@@ -105,16 +55,6 @@ func (c *cluster) must(input string, args ...string) string {
 		c.t.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return out
-}
-
-func (c *cluster) eventually(what string, condition func() bool) {
-	c.t.Helper()
-	err := wait.PollUntilContextTimeout(context.Background(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		return condition(), nil
-	})
-	if err != nil {
-		c.t.Fatalf("%s: %v", what, err)
-	}
 }
 
 // certificate is one for the Service's name that vouches for itself.
@@ -156,7 +96,7 @@ func (c *cluster) join() {
 	ctx, cancel := context.WithCancel(context.Background())
 	address, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- run(ctx, options{listen: "127.0.0.1:0", certFile: certFile, keyFile: keyFile, kubeconfig: c.kubeconfig}, func(a string) { address <- a })
+		ended <- run(ctx, options{listen: "127.0.0.1:0", certFile: certFile, keyFile: keyFile, kubeconfig: c.Kubeconfig}, func(a string) { address <- a })
 	}()
 	c.t.Cleanup(func() {
 		cancel()
@@ -200,11 +140,11 @@ func TestAggregatedServerThroughKubectl(t *testing.T) {
 	if out := c.must("", "api-resources", "--api-group=fleet.example.com"); !strings.Contains(out, "boats") || !strings.Contains(out, "bo ") {
 		t.Errorf("api-resources: %s", out)
 	}
-	c.eventually("kubectl explain knows boats", func() bool {
+	standalone.Eventually(t, "kubectl explain knows boats", func(context.Context) bool {
 		out, err := c.run("", "explain", "boats.spec.masts")
 		return err == nil && strings.Contains(out, "How many masts the boat has.")
 	})
-	watcher := exec.Command(c.kubectl, "--kubeconfig", c.kubeconfig, "get", "boats", "--watch", "-o", "name")
+	watcher := exec.Command(c.kubectl, "--kubeconfig", c.Kubeconfig, "get", "boats", "--watch", "-o", "name")
 	events, err := watcher.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -232,15 +172,11 @@ func TestAggregatedServerThroughKubectl(t *testing.T) {
 func TestAggregatedServerUpgradesConnections(t *testing.T) {
 	c := startCluster(t)
 	c.join()
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	secure, err := rest.TLSConfigFor(c.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secure, err := rest.TLSConfigFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(config.Host, "https://"), secure)
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(c.Config.Host, "https://"), secure)
 	if err != nil {
 		t.Fatal(err)
 	}
