@@ -96,7 +96,7 @@ spec:
 		if err := json.Unmarshal([]byte(body), &config); err != nil || code != http.StatusOK {
 			t.Fatalf("%d %s: %v", code, body, err)
 		}
-		if c := config.Kubelet; c.EvictionHard["memory.available"] != "100Mi" || c.CPUManagerPolicy != "none" || c.MaxPods != 110 || len(c.EnforceNodeAllocatable) != 1 {
+		if c := config.Kubelet; c.EvictionHard["memory.available"] != "50Mi" || c.CPUManagerPolicy != "none" || c.MaxPods != 110 || len(c.EnforceNodeAllocatable) != 1 {
 			t.Errorf("it says %+v", c)
 		}
 	})

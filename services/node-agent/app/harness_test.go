@@ -227,6 +227,7 @@ func (s *site) startAgent() {
 		"--kubeconfig=" + filepath.Join(s.dir, "agent.kubeconfig"), "--hostname-override=" + nodeName, "--node-ip=127.0.0.1",
 		"--root-dir=" + s.root, "--run-dir=" + s.run, "--cgroup-root=" + s.cgroup, "--client-ca-file=" + filepath.Join(s.dir, "ca.crt"),
 		"--cluster-dns=10.96.0.10", "--container-log-max-size=64Ki", "--container-log-max-files=3",
+		"--eviction-hard=memory.available<50Mi", // how full the machine's disk is does not matter here
 	}, s.flags...)
 	bin, _ := testenv.Bin()
 	s.agent = exec.Command(filepath.Join(bin, "node-agent"), args...)
