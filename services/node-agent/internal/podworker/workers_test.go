@@ -39,6 +39,8 @@ type node struct {
 	runtime *fakecri.Runtime
 	api     kubernetes.Interface
 	workers *podworker.Workers
+	drainer podworker.Drainer // of workers that are started from now on
+	refused *status.End       // what a resize is answered with
 	end     func()
 
 	mu     sync.Mutex
@@ -130,6 +132,7 @@ func (n *node) start() {
 	})
 	publisher := status.NewPublisher(n.api, log)
 	workers = podworker.New(podworker.Config{
+		Drainer: n.drainer, Resizable: n.resizable,
 		Runtime: client, RuntimeName: "fake", Volumes: vols, Objects: store, Probes: set, Status: publisher, Events: n, Observer: n, Log: log, Cgroups: noCgroups{},
 		Node: criconfig.Node{
 			HostIPs: []string{"192.0.2.1"}, LogsDir: filepath.Join(n.root, "logs"), ClusterDomain: "cluster.local",
@@ -156,6 +159,19 @@ func (n *node) start() {
 		publisher.Close()
 		_ = client.Close()
 	}
+}
+
+func (n *node) resizable(*corev1.Pod, []*corev1.Pod) *status.End {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refused
+}
+
+// refuse sets what a resize is answered with.
+func (n *node) refuse(end *status.End) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refused = end
 }
 
 // restart ends the workers and makes new ones, which are told of the same pods.

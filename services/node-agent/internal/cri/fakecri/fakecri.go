@@ -293,6 +293,11 @@ func (r *Runtime) StopContainer(_ context.Context, req *runtimeapi.StopContainer
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
+// UpdateContainerResources has nothing to change.
+func (r *Runtime) UpdateContainerResources(context.Context, *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
 // RemoveContainer implements the CRI.
 func (r *Runtime) RemoveContainer(_ context.Context, req *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	r.mu.Lock()
