@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,6 +71,9 @@ func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*w
 	if err != nil {
 		return nil, err
 	}
+	if objects, err = e.inRowOrder(objects); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
 	t := e.newTable(out, meta, len(objects))
 	for _, o := range objects {
 		var row tableRow
@@ -88,6 +92,25 @@ func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*w
 		t.rows = append(t.rows, row)
 	}
 	return t, nil
+}
+
+// inRowOrder is a list's objects in the order in which their kind is printed.
+func (e *endpoint) inRowOrder(objects []*watch.Object) ([]*watch.Object, error) {
+	order := e.table().Order
+	if order == nil || len(objects) < 2 {
+		return objects, nil
+	}
+	decoded := make(map[*watch.Object]runtime.Object, len(objects))
+	for _, o := range objects {
+		obj, err := o.Shared()
+		if err != nil {
+			return nil, err
+		}
+		decoded[o] = obj
+	}
+	sorted := slices.Clone(objects)
+	slices.SortStableFunc(sorted, func(a, b *watch.Object) int { return order(decoded[a], decoded[b]) })
+	return sorted, nil
 }
 
 func (e *endpoint) newTable(out negotiation.Output, meta metav1.ListMeta, rows int) *tableDocument {

@@ -34,6 +34,7 @@ type Definition[T Object] struct {
 	Columns       []metav1.TableColumnDefinition
 	Row           func(T) []any
 	RowConditions func(T) []metav1.TableRowCondition // may be nil
+	RowOrder      func(a, b T) int                   // may be nil
 	Subresources  []Subresource
 }
 
@@ -85,6 +86,9 @@ func Define[T Object](d Definition[T]) *Resource {
 	}
 	if d.RowConditions != nil {
 		r.Table.Conditions = func(obj runtime.Object) []metav1.TableRowCondition { return d.RowConditions(obj.(T)) }
+	}
+	if d.RowOrder != nil {
+		r.Table.Order = func(a, b runtime.Object) int { return d.RowOrder(a.(T), b.(T)) }
 	}
 	return r
 }

@@ -216,6 +216,8 @@ type Table struct {
 	Row func(obj runtime.Object) []any
 	// Conditions mark rows, such as those of completed pods; may be nil.
 	Conditions func(obj runtime.Object) []metav1.TableRowCondition
+	// Order compares the stored objects of a list's rows; nil keeps a list's order.
+	Order func(a, b runtime.Object) int
 }
 
 // Cells are the cells of one object at the moment.

@@ -27,9 +27,9 @@ func ComponentStatuses(components []Component) *registry.Resource {
 		GroupVersionResource: v1.WithResource("componentstatuses"), Kind: "ComponentStatus", Singular: "componentstatus",
 		ShortNames: []string{"cs"}, Verbs: []string{"get", "list"},
 		Warnings: []string{"v1 ComponentStatus is deprecated in v1.19+"},
-		New:     func() runtime.Object { return &corev1.ComponentStatus{} },
-		NewList: func() runtime.Object { return &corev1.ComponentStatusList{} },
-		Virtual: componentReader(components),
+		New:      func() runtime.Object { return &corev1.ComponentStatus{} },
+		NewList:  func() runtime.Object { return &corev1.ComponentStatusList{} },
+		Virtual:  componentReader(components),
 		Table: &registry.Table{
 			Columns: []metav1.TableColumnDefinition{
 				table.Name(),

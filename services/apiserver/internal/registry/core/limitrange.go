@@ -10,14 +10,12 @@ import (
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/podspec"
-	"github.com/sampan-io/sampan/services/apiserver/internal/registry/table"
 )
 
 // LimitRanges bound what single pods, containers and claims of a namespace may
@@ -39,12 +37,6 @@ func LimitRanges() *registry.Resource {
 			Validate:            func(_ context.Context, obj *corev1.LimitRange) field.ErrorList { return validateLimitRange(obj) },
 			ValidateUpdate:      func(_ context.Context, obj, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(obj) },
 			AllowCreateOnUpdate: true,
-		},
-		Columns: []metav1.TableColumnDefinition{
-			table.Name(), table.String("Created At", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]),
-		},
-		Row: func(obj *corev1.LimitRange) []any {
-			return []any{obj.Name, obj.CreationTimestamp.UTC().Format("2006-01-02T15:04:05Z")}
 		},
 	})
 }

@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"cmp"
 	"context"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -33,7 +34,8 @@ func FlowSchemas() *registry.Resource {
 			table.Age(),
 			table.String("MissingPL", "references a broken or non-existent PriorityLevelConfiguration"),
 		},
-		Row: schemaRow,
+		Row:      schemaRow,
+		RowOrder: inTrialOrder,
 		Subresources: []registry.Subresource{
 			statusOf(main, func(obj, old *flowSchema) {
 				obj.Spec = old.Spec
@@ -41,6 +43,11 @@ func FlowSchemas() *registry.Resource {
 			}, validateSchemaStatus),
 		},
 	})
+}
+
+// inTrialOrder compares schemas by when a request is tried against them.
+func inTrialOrder(a, b *flowSchema) int {
+	return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
 }
 
 func schemaBehaviour() registry.Behaviour[*flowSchema] {

@@ -39,8 +39,6 @@ func clusterRoles(g *guard) *registry.Resource {
 				return nothing, nil
 			},
 		},
-		Columns: createdColumns(),
-		Row:     func(obj *rbacv1.ClusterRole) []any { return []any{obj.Name, createdAt(&obj.ObjectMeta)} },
 	})
 }
 

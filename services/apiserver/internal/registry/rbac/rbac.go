@@ -10,12 +10,10 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
-	"github.com/sampan-io/sampan/services/apiserver/internal/registry/table"
 )
 
 // Rules tells which rules users hold and roles contain. *authz.RBAC implements it.
@@ -47,14 +45,4 @@ func validateName(name string, prefix bool) []string {
 		}
 	}
 	return faults
-}
-
-func createdColumns() []metav1.TableColumnDefinition {
-	return []metav1.TableColumnDefinition{
-		table.Name(), table.String("Created At", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]),
-	}
-}
-
-func createdAt(meta *metav1.ObjectMeta) string {
-	return meta.CreationTimestamp.UTC().Format("2006-01-02T15:04:05Z07:00")
 }

@@ -29,8 +29,6 @@ func roles(g *guard) *registry.Resource {
 				return nothing, g.mayWriteRole(ctx, rbacv1.Resource("roles"), obj.Namespace, obj.Name, obj.Rules)
 			},
 		},
-		Columns: createdColumns(),
-		Row:     func(obj *rbacv1.Role) []any { return []any{obj.Name, createdAt(&obj.ObjectMeta)} },
 	})
 }
 
