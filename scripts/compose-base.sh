@@ -45,6 +45,8 @@ builder)
   goroot=$(GOTOOLCHAIN=$(sed -n 's/^export GOTOOLCHAIN := //p' "$root/Makefile") go env GOROOT)
   mkdir -p "$work/builder/usr/local/go"
   cp -a "$goroot/." "$work/builder/usr/local/go/"
+  # And its authorities: a module proxy may have one that this machine alone knows.
+  [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp -L /etc/ssl/certs/ca-certificates.crt "$work/builder/etc/ssl/certs/"
   load "$work/builder" sampan/builder
   ;;
 prebuilt)

@@ -154,6 +154,8 @@ install -D -m 755 scripts/compose.sh "$work/nobody/scripts/compose.sh"
 chmod 660 "$work/docker.sock"
 expect "no permission" setpriv --reuid 65534 --regid 65534 --clear-groups "$work/nobody/scripts/compose.sh" up
 
+expect "no capability" docker run --rm --network none --cap-drop SYS_CHROOT --cap-add SYS_ADMIN sampan/node
+
 # --- From nothing to Ready.
 from=$(date +%s%N)
 compose up >/dev/null

@@ -4,7 +4,7 @@
 //	probe [-timeout DURATION] [-watch DURATION] URL…
 //
 // A URL is http://…, https://… (the certificate is not checked: it is the
-// service's own, on loopback) or tcp://host:port. With -watch a check of a
+// service's own, on loopback) or nats://host:port, which greets and is left. With -watch a check of a
 // container that has been up for a while goes on looking for that long and fails
 // at the first miss, so that frequent checks do not mean frequent processes.
 package main
@@ -81,18 +81,14 @@ func try(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	if address.Scheme == "tcp" {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address.Host)
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+	if address.Scheme == "nats" {
+		return greet(ctx, address.Host)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: unchecked(), DisableKeepAlives: true}}
 	answer, err := client.Do(request)
 	if err != nil {
 		return err
@@ -104,6 +100,36 @@ func try(ctx context.Context, target string) error {
 		return errors.New(answer.Status)
 	}
 	return nil
+}
+
+func unchecked() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// greet awaits what a NATS server says first, and the TLS that it wants then:
+// whoever leaves before that is in its log.
+func greet(ctx context.Context, host string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if end, bounded := ctx.Deadline(); bounded {
+		if err := conn.SetDeadline(end); err != nil {
+			return err
+		}
+	}
+	info := make([]byte, 0, 4096)
+	for one := make([]byte, 1); !strings.HasSuffix(string(info), "\n"); info = append(info, one[0]) {
+		if _, err := conn.Read(one); err != nil || len(info) == cap(info) {
+			return errors.Join(errors.New("no greeting"), err)
+		}
+	}
+	if !strings.HasPrefix(string(info), "INFO ") {
+		return fmt.Errorf("greets with %.20q", info)
+	}
+	if !strings.Contains(string(info), `"tls_required":true`) {
+		return nil
+	}
+	return tls.Client(conn, unchecked()).HandshakeContext(ctx)
 }
 
 // settled says whether the container's first process has been running for a
