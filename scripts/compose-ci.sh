@@ -110,7 +110,7 @@ until_true() {
 
 ready() { [ "$(kubectl get nodes --no-headers 2>/dev/null | awk '$2 == "Ready"' | wc -l)" = "$1" ]; }
 rolled() { kubectl rollout status "deployment/$1" --timeout=60s >/dev/null; }
-ask() { curl -fsS -m 3 "http://127.0.0.1:${1:-30008}/"; }
+ask() { timeout 3 bin/demo fetch "http://127.0.0.1:${1:-30008}/"; }
 container() { docker ps -aq --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" --filter "label=com.docker.compose.service=$1" --filter "label=com.docker.compose.container-number=${2:-1}"; }
 uids() { kubectl get deployments,services,configmaps -A -o jsonpath='{range .items[*]}{.kind}{.metadata.namespace}/{.metadata.name}={.metadata.uid}{"\n"}{end}' | sort; }
 restarts() { kubectl get pods -o jsonpath='{range .items[*]}{.metadata.name}={.status.containerStatuses[*].restartCount}{"\n"}{end}' | sort; }
