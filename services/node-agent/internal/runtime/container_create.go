@@ -86,7 +86,7 @@ func (s *Server) cgroupOf(config *runtimeapi.PodSandboxConfig, id string) string
 }
 
 func (s *Server) createContainer(ctx context.Context, sb *sandboxRecord, record *containerRecord, image *images.Image) error {
-	if err := s.containerRecords.Write(record.ID, record, false); err != nil {
+	if err := s.timed(stepContainerNoted, func() error { return s.containerRecords.Write(record.ID, record, false) }); err != nil {
 		return err
 	}
 	err := s.makeContainer(ctx, sb, record, image)
@@ -152,7 +152,7 @@ func (s *Server) startMonitor(ctx context.Context, record *containerRecord) erro
 		Terminal: config.GetTty(), Stdin: config.GetStdin(), StdinOnce: config.GetStdinOnce(),
 	}, func(proc monitor.Process) {
 		record.Monitor = proc
-		if err := s.containerRecords.Write(record.ID, record, false); err != nil {
+		if err := s.timed(stepMonitorNoted, func() error { return s.containerRecords.Write(record.ID, record, false) }); err != nil {
 			s.log.WarnContext(ctx, "Writing down a monitor", "container", record.ID, "err", err)
 		}
 	})
@@ -160,7 +160,7 @@ func (s *Server) startMonitor(ctx context.Context, record *containerRecord) erro
 		return err
 	}
 	record.Monitor, record.Init, record.Phase = proc, init, created
-	return s.containerRecords.Write(record.ID, record, false)
+	return s.timed(stepCreated, func() error { return s.containerRecords.Write(record.ID, record, false) })
 }
 
 // makeRootFS mounts the image's layers with a writable one on top.

@@ -37,7 +37,7 @@ func (s *Server) removeContainer(ctx context.Context, c *container) error {
 		return err
 	}
 	defer c.lock.unlock()
-	if err := s.stopContainer(ctx, c, 0); err != nil {
+	if err := s.timed(stepStop, func() error { return s.stopContainer(ctx, c, 0) }); err != nil {
 		return err
 	}
 	if _, err := s.objects.container(c.id); err != nil {
@@ -56,24 +56,24 @@ func (s *Server) removeContainer(ctx context.Context, c *container) error {
 // clearContainer removes what a container that does not run has left, the record
 // last, so that a cut-off removal is taken up at the next start.
 func (s *Server) clearContainer(ctx context.Context, record *containerRecord) error {
-	if err := deleteRunc(ctx, s.runcOf(record.Handler), record.ID); err != nil {
-		return err
+	steps := []struct {
+		name string
+		run  func() error
+	}{
+		{stepDelete, func() error { return deleteRunc(ctx, s.runcOf(record.Handler), record.ID) }},
+		{stepCgroup, func() error { return s.clearCgroup(record.Cgroup) }},
+		{stepUnmount, func() error { return s.unmountAll(record.ID) }},
+		{stepFilesGone, func() error {
+			return errors.Join(os.RemoveAll(s.cfg.bundle(record.ID)), os.RemoveAll(s.cfg.writable(record.ID)), s.conmon.Forget(record.ID))
+		}},
+		{stepForgotten, func() error { return s.containerRecords.Delete(record.ID) }},
 	}
-	if err := s.clearCgroup(record.Cgroup); err != nil {
-		return err
-	}
-	if err := s.unmountAll(record.ID); err != nil {
-		return err
-	}
-	for _, dir := range []string{s.cfg.bundle(record.ID), s.cfg.writable(record.ID)} {
-		if err := os.RemoveAll(dir); err != nil {
+	for _, step := range steps {
+		if err := s.timed(step.name, step.run); err != nil {
 			return err
 		}
 	}
-	if err := s.conmon.Forget(record.ID); err != nil {
-		return err
-	}
-	return s.containerRecords.Delete(record.ID)
+	return nil
 }
 
 // deleteRunc removes runc's state of the container, gently if nothing of it runs.

@@ -42,12 +42,14 @@ func (s *Server) StartContainer(ctx context.Context, req *runtimeapi.StartContai
 	defer c.lock.unlock()
 	// It counts as running before it does: it may end before the start has returned.
 	started := false
-	err = s.change(c, func(r *containerRecord) bool {
-		started = r.Phase == created
-		if started {
-			r.Phase, r.StartedAt = running, time.Now().UnixNano()
-		}
-		return started
+	err = s.timed(stepStarting, func() error {
+		return s.change(c, func(r *containerRecord) bool {
+			started = r.Phase == created
+			if started {
+				r.Phase, r.StartedAt = running, time.Now().UnixNano()
+			}
+			return started
+		})
 	})
 	if err != nil {
 		return nil, err

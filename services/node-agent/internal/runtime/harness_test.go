@@ -189,10 +189,14 @@ func (n *node) start() {
 // stop ends the runtime, not its containers.
 func (n *node) stop() {
 	n.t.Helper()
+	if n.ended == nil {
+		return
+	}
 	n.cancel()
 	if err := <-n.ended; err != nil {
 		n.t.Errorf("running the runtime: %v", err)
 	}
+	n.ended = nil
 }
 
 // destroy removes all sandboxes and checks that nothing is left of them.

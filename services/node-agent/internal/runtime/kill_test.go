@@ -32,6 +32,9 @@ func runServer(config string) int {
 		return 1
 	}
 	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if step := os.Getenv(crashAfter); step != "" {
+		cfg.Observe = crash(step)
+	}
 	server, err := runtime.New(cfg)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -64,12 +67,19 @@ func startServer(t *testing.T, cfg runtime.Config) *exec.Cmd {
 type churner struct {
 	runtime runtimeapi.RuntimeServiceClient
 	logs    string
+	// sharePIDs makes pods whose containers share a PID namespace.
+	sharePIDs bool
 }
 
 func (c churner) pod(ctx context.Context, name string) {
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name},
 		LogDirectory: filepath.Join(c.logs, name),
+	}
+	if c.sharePIDs {
+		config.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD},
+		}}
 	}
 	sandbox, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
 	if err != nil {
@@ -120,7 +130,9 @@ func TestKilledRuntimeLosesAndLeaksNothing(t *testing.T) {
 		ctx, cancel = context.WithCancel(t.Context())
 		var workers sync.WaitGroup
 		for worker := range 2 {
-			workers.Go(func() { churner{client, filepath.Join(filepath.Dir(cfg.Root), "logs")}.run(ctx, cycle*10+worker) })
+			workers.Go(func() {
+				churner{runtime: client, logs: filepath.Join(filepath.Dir(cfg.Root), "logs")}.run(ctx, cycle*10+worker)
+			})
 		}
 		// Not a wait for an effect: the moment of the kill is what is tested.
 		time.Sleep(time.Duration(50+rand.IntN(400)) * time.Millisecond)

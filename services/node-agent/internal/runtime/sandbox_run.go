@@ -64,7 +64,7 @@ func (s *Server) validateSandbox(config *runtimeapi.PodSandboxConfig, handler st
 }
 
 func (s *Server) runSandbox(ctx context.Context, record *sandboxRecord) error {
-	err := s.sandboxRecords.Write(record.ID, record, false)
+	err := s.timed(stepSandboxNoted, func() error { return s.sandboxRecords.Write(record.ID, record, false) })
 	if err == nil {
 		err = s.makeSandbox(ctx, record)
 	}

@@ -71,9 +71,11 @@ func (s *Server) releaseSandbox(ctx context.Context, record *sandboxRecord) erro
 		if !namespaces.Pinned(pod.NetNS) {
 			pod.NetNS = "" // the plugins then only give back the address
 		}
-		errs = append(errs, s.network.Detach(ctx, pod))
+		errs = append(errs, s.timed(stepNetworkGone, func() error { return s.network.Detach(ctx, pod) }))
 	}
-	errs = append(errs, namespaces.Unpin(s.cfg.pins(record.ID)), overlay.Unmount(s.cfg.sharedMemory(record.ID)))
+	errs = append(errs, s.timed(stepReleased, func() error {
+		return errors.Join(namespaces.Unpin(s.cfg.pins(record.ID)), overlay.Unmount(s.cfg.sharedMemory(record.ID)))
+	}))
 	return errors.Join(errs...)
 }
 
@@ -104,7 +106,7 @@ func (s *Server) undoSandbox(record *sandboxRecord) error {
 }
 
 func (s *Server) forgetSandbox(id string) error {
-	if err := os.RemoveAll(s.cfg.sandboxDir(id)); err != nil {
+	if err := s.timed(stepSandboxGone, func() error { return os.RemoveAll(s.cfg.sandboxDir(id)) }); err != nil {
 		return err
 	}
 	return s.sandboxRecords.Delete(id)
