@@ -31,6 +31,9 @@ func At(root string) Hierarchy {
 	return Hierarchy{root: root, unified: unified}
 }
 
+// Like is a hierarchy of the given version in any directory, for tests.
+func Like(root string, unified bool) Hierarchy { return Hierarchy{root: root, unified: unified} }
+
 // Unified tells whether it is version 2.
 func (h Hierarchy) Unified() bool { return h.unified }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/sampan-io/sampan/services/node-agent/internal/cgroups"
 	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
 )
 
@@ -158,6 +159,17 @@ func TestLocalSeccompProfilesStayInTheirFolder(t *testing.T) {
 		}
 		if err == nil && config.GetLinux().GetSecurityContext().GetSeccomp().GetLocalhostRef() != "/seccomp/mine.json" {
 			t.Errorf("reference %+v", config.GetLinux().GetSecurityContext().GetSeccomp())
+		}
+	}
+}
+
+func TestOutOfMemoryEndsWholeContainersWhereTheKernelCan(t *testing.T) {
+	for _, unified := range []bool{true, false} {
+		node := Node{Cgroups: qos.Tree{Hierarchy: cgroups.Like(t.TempDir(), unified)}}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}
+		got := node.UpdatedResources(pod, &pod.Spec.Containers[0]).GetUnified()["memory.oom.group"]
+		if (got == "1") != unified {
+			t.Errorf("version 2 is %v: memory.oom.group %q", unified, got)
 		}
 	}
 }

@@ -21,6 +21,10 @@ func (n Node) resources(pod *corev1.Pod, spec *corev1.Container) *runtimeapi.Lin
 	if n.Cgroups.CFSQuota {
 		out.CpuPeriod, out.CpuQuota = qos.QuotaPeriod, qos.Quota(limit.MilliValue())
 	}
+	if n.Cgroups.Hierarchy.Unified() {
+		// A container that outgrows its memory ends as a whole, as upstream has it.
+		out.Unified = map[string]string{"memory.oom.group": "1"}
+	}
 	if memory := spec.Resources.Limits[corev1.ResourceMemory]; !memory.IsZero() {
 		out.MemoryLimitInBytes = memory.Value()
 		out.MemorySwapLimitInBytes = memory.Value() // no swap
