@@ -210,7 +210,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.workers.Wake(uid)
 	})
 	a.volumes = volumes.New(volumes.Config{
-		Root: a.rootDir, Objects: a.objects, Tokens: a.tokens, Allocatable: a.node.Allocatable, Log: a.log,
+		Root: a.rootDir, Objects: a.objects, Claims: a.objects, Tokens: a.tokens, Allocatable: a.node.Allocatable, Log: a.log,
 		Failed: func(pod *corev1.Pod, volume string, err error) {
 			a.events.Event(pod, nil, true, "FailedMount", fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err))
 		},

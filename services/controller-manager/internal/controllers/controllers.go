@@ -10,6 +10,7 @@ import (
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/namespace"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodeipam"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodelifecycle"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/persistentvolume"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/podgc"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/pvcprotection"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/pvprotection"
@@ -37,6 +38,7 @@ func All() []controller.Definition {
 		namespace.Definition(),
 		garbagecollector.Definition(),
 		podgc.Definition(),
+		persistentvolume.Definition(),
 		pvcprotection.Definition(),
 		pvprotection.Definition(),
 		vacprotection.Definition(),

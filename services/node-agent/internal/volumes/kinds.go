@@ -1,5 +1,10 @@
 package volumes
 
+// persistentKinds are the kinds of persistent volumes.
+func persistentKinds() []persistentKind {
+	return []persistentKind{persistentHostPath{}, persistentLocal{}}
+}
+
 // kinds are all that this node has; each is in a file of its own.
 func kinds() []kind {
 	return []kind{
@@ -10,5 +15,6 @@ func kinds() []kind {
 		downwardAPIKind{},
 		projectedKind{},
 		imageKind{},
+		claimKind{persistentKinds()},
 	}
 }

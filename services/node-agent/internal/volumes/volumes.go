@@ -42,6 +42,7 @@ type Config struct {
 	Root    string // the agent's root directory
 	Objects env.Objects
 	Tokens  Tokens
+	Claims  Claims
 	// Allocatable is what the node can give, for resource references.
 	Allocatable func() corev1.ResourceList
 	// Failed is told why a volume could not be set up; it is tried again.

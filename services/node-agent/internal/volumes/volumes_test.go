@@ -262,10 +262,9 @@ func TestMountRefusesOtherKindsByName(t *testing.T) {
 	told := make(chan error, 4)
 	m := newManager(t, &fakeObjects{}, func(_ string, err error) { told <- err })
 	for name, source := range map[string]corev1.VolumeSource{
-		"nfs":                   {NFS: &corev1.NFSVolumeSource{}},
-		"persistentVolumeClaim": {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}},
-		"csi":                   {CSI: &corev1.CSIVolumeSource{}},
-		"gitRepo":               {GitRepo: &corev1.GitRepoVolumeSource{}},
+		"nfs":     {NFS: &corev1.NFSVolumeSource{}},
+		"csi":     {CSI: &corev1.CSIVolumeSource{}},
+		"gitRepo": {GitRepo: &corev1.GitRepoVolumeSource{}},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = m.Mount(ctx, podWith(corev1.Volume{Name: "v", VolumeSource: source})) }()

@@ -13,6 +13,7 @@ const (
 	UnscheduledPod    Resource = "UnscheduledPod"
 	NodeResource      Resource = "Node"
 	NamespaceResource Resource = "Namespace"
+	StorageResource   Resource = "Storage" // a claim, a persistent volume or a class
 	Wildcard          Resource = "*"
 )
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -182,8 +183,21 @@ type Handle struct {
 	Workloads Workloads
 	// Waiting decides on pods that a Permit plugin holds.
 	Waiting Waiting
+	// Volumes knows where volumes can be had.
+	Volumes Volumes
 	// Filterer runs the filters of the profile, for what-ifs.
 	Filterer Filterer
+}
+
+// Volumes are claims and what they stand for. What is not there is nil.
+type Volumes interface {
+	Claim(namespace, name string) *corev1.PersistentVolumeClaim
+	Volume(name string) *corev1.PersistentVolume
+	OfClass(class string) []*corev1.PersistentVolume
+	Class(name string) *storagev1.StorageClass
+	Node(name string) *corev1.Node
+	// Assign gives the claim a volume, or has one made on the node if it is nil.
+	Assign(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, node string) error
 }
 
 // Waiting is the pods that a Permit plugin answered Wait for.

@@ -33,6 +33,7 @@ func All() []Definition {
 		{"NodeAffinity", 2, newNodeAffinity},
 		{"NodePorts", 0, newNodePorts},
 		{"NodeResourcesFit", 1, newNodeResourcesFit},
+		{"VolumeBinding", 0, newVolumeBinding},
 		{"PodTopologySpread", 2, newPodTopologySpread},
 		{"InterPodAffinity", 2, newInterPodAffinity},
 		{"DefaultPreemption", 0, newDefaultPreemption},
