@@ -75,7 +75,7 @@ healthy() {
 
 build() {
   if [ "${1:-}" = prebuilt ]; then
-    docker image inspect sampan/base >/dev/null || scripts/compose-base.sh base
+    docker image inspect sampan/base >/dev/null 2>&1 || scripts/compose-base.sh base
     scripts/compose-base.sh prebuilt 2>/dev/null
     export SAMPAN_BASE=sampan/base SAMPAN_BUILDER=sampan/prebuilt SAMPAN_BUILD_NETWORK=none
   fi
