@@ -107,6 +107,9 @@ func (r *run) start() error {
 	if err != nil {
 		return err
 	}
+	if err := r.driveCrictl(ctx); err != nil {
+		return errors.Join(err, stopRuntime())
+	}
 	suiteErr := r.runSuite(ctx, suite, skips)
 	return errors.Join(judge(filepath.Join(r.dir, reportFile), skips, r.focus != "", suiteErr), stopRuntime())
 }
