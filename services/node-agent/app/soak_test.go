@@ -94,28 +94,18 @@ func (s *site) census() census {
 	return out
 }
 
-// difference is what differs between two counts.
-func (c census) difference(after census) string {
+// left is what there is more of afterwards. There may be less: a process that had
+// just ended was counted.
+func (c census) left(after census) string {
 	var text strings.Builder
-	kinds := slices.Sorted(maps.Keys(c))
-	for kind := range after {
-		if _, known := c[kind]; !known {
-			kinds = append(kinds, kind)
-		}
-	}
-	for _, kind := range kinds {
-		if len(c[kind]) == len(after[kind]) {
+	for _, kind := range slices.Sorted(maps.Keys(after)) {
+		if len(after[kind]) <= len(c[kind]) {
 			continue
 		}
 		fmt.Fprintf(&text, "%s: %d, were %d\n", kind, len(after[kind]), len(c[kind]))
 		for _, one := range after[kind] {
 			if !slices.Contains(c[kind], one) {
 				fmt.Fprintln(&text, "  +", one)
-			}
-		}
-		for _, one := range c[kind] {
-			if !slices.Contains(after[kind], one) {
-				fmt.Fprintln(&text, "  -", one)
 			}
 		}
 	}
@@ -197,8 +187,8 @@ spec:
 	}
 	s.wholeLog("steady")
 	s.eventually("nothing to be left", func() error {
-		if difference := before.difference(s.census()); difference != "" {
-			return fmt.Errorf("after %d kills:\n%s", kills, difference)
+		if left := before.left(s.census()); left != "" {
+			return fmt.Errorf("after %d kills:\n%s", kills, left)
 		}
 		return nil
 	})
@@ -211,8 +201,8 @@ func (s *site) settle() {
 	s.eventually("the node to settle", func() error {
 		first := s.census()
 		time.Sleep(100 * time.Millisecond)
-		if difference := first.difference(s.census()); difference != "" {
-			return fmt.Errorf("it changes: %s", difference)
+		if second := s.census(); first.left(second)+second.left(first) != "" {
+			return fmt.Errorf("it changes: %s", first.left(second)+second.left(first))
 		}
 		if sandboxes, _ := filepath.Glob(filepath.Join(s.root, "sandboxes", "*")); len(sandboxes) != 1 {
 			return fmt.Errorf("%d sandboxes", len(sandboxes))
