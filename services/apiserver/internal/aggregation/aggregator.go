@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission"
 	"github.com/sampan-io/sampan/services/apiserver/internal/discovery"
 	"github.com/sampan-io/sampan/services/apiserver/internal/openapi"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
@@ -86,6 +87,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		a.mu.Unlock()
 		a.running.Wait()
 	}()
+	ctx = admission.Internal(ctx) // no webhook stands between the server and what it says of itself
 	if err := a.config.State.Subscribe(ctx, apiregistration.Resource, func(old, obj runtime.Object) { a.changed(ctx, old, obj) }); err != nil {
 		return err
 	}

@@ -230,6 +230,7 @@ var errMoved = errors.New("the quota changed meanwhile")
 // write stores what was charged in the ledger, and notes in written what is.
 func (l *Limiter) write(ctx context.Context, running *ledger, written map[string]bool) error {
 	var moved error
+	ctx = admission.Internal(ctx) // what a webhook says of charges must not hold up what is charged
 	for i, judged := range running.quotas {
 		if running.closed[i] || !running.changed[i] {
 			continue
