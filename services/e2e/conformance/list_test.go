@@ -62,6 +62,7 @@ func suites() []suite {
 		{"[sig-storage] CSIStorageCapacity", csiCapacities},
 		{"[sig-storage] ConfigMap", storedConfigMaps},
 		{"[sig-storage] Secrets", storedSecrets},
+		{"[sig-storage] PersistentVolumes", persistentVolumes},
 		{"[sig-storage] StorageClasses", storageClasses},
 		{"[sig-storage] VolumeAttachment Conformance", volumeAttachments},
 		{"[sig-node] ConfigMap", configMapEnvironment},
