@@ -133,13 +133,21 @@ func includes(wide, narrow corev1.Toleration) bool {
 			return false
 		}
 	}
-	switch wide.Operator {
-	case corev1.TolerationOpExists:
-		return true
-	case corev1.TolerationOpEqual, "":
-		return (narrow.Operator == corev1.TolerationOpEqual || narrow.Operator == "") && narrow.Value == wide.Value
+	return sameValues(wide, narrow)
+}
+
+// sameValues says whether wide tolerates the values that narrow does.
+func sameValues(wide, narrow corev1.Toleration) bool {
+	operator := func(t corev1.Toleration) corev1.TolerationOperator {
+		if t.Operator == "" {
+			return corev1.TolerationOpEqual
+		}
+		return t.Operator
 	}
-	return narrow.Operator == wide.Operator && narrow.Value == wide.Value
+	if wide.Operator == corev1.TolerationOpExists {
+		return true
+	}
+	return operator(wide) == operator(narrow) && wide.Value == narrow.Value
 }
 
 // bestEffort says whether a pod asks for neither processor time nor memory.
