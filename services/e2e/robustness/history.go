@@ -20,7 +20,7 @@ type change struct {
 
 // readLog watches from a revision to another.
 func (t *traffic) readLog(ctx context.Context, from, to int64) ([]change, error) {
-	watcher, err := t.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(from), AllowWatchBookmarks: true})
+	watcher, err := t.maps[0].Watch(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(from), AllowWatchBookmarks: true})
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}

@@ -2,19 +2,14 @@ package robustness
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/sampan-io/sampan/services/internal/testenv"
-)
-
-const (
-	trafficClients = 6
-	beforeKill     = 1000 // operations
-	checkTimeout   = 5 * time.Minute
 )
 
 // Clients work on the same objects while the API server is killed under them:
@@ -30,70 +25,23 @@ func TestHistoriesUnderKillsAreLinearizable(t *testing.T) {
 	}
 	defer server.Kill()
 	for range cycles(t) {
-		checkHistory(t, server)
-	}
-}
-
-// checkHistory makes one history with a kill in it, and checks it.
-func checkHistory(t *testing.T, server *testenv.APIServer) {
-	t.Helper()
-	namespace := mustNamespace(t, server.Client)
-	start, err := server.Client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients := startTraffic(t.Context(), server.Client, namespace, trafficClients)
-	await := func(more int64) {
-		t.Helper()
-		want := clients.done.Load() + more
-		testenv.Eventually(t, time.Minute, "clients go on", func(context.Context) error {
-			if clients.done.Load() < want {
-				return context.DeadlineExceeded
-			}
-			return nil
-		})
-	}
-	await(beforeKill)
-	server.Kill()
-	if err := server.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	await(beforeKill)
-	history := clients.stop()
-	// A last write, so that the log has an end to be read to.
-	end := clients.do(t.Context(), 0, request{verb: createVerb, name: "end", value: "end"})
-	if end.outcome != succeeded {
-		t.Fatalf("the last write: %+v", end)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	log, err := clients.readLog(ctx, mustRevision(start.ResourceVersion), end.revision)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resolved, err := resolve(history, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	result, info := porcupine.CheckOperationsVerbose(model(), operations(resolved), checkTimeout)
-	t.Logf("%d operations, %d of them with lost answers or dropped, %d changes: %s after %s", len(history), lost(history), len(log), result, time.Since(began).Round(time.Millisecond))
-	if result != porcupine.Ok {
-		path := t.ArtifactDir() + "/history.html"
-		if err := porcupine.VisualizePath(model(), info, path); err != nil {
-			t.Error(err)
+		check := Check{
+			Servers: []kubernetes.Interface{server.Client}, Namespace: mustNamespace(t, server.Client), Operations: 1000,
+			Disturb: func(ctx context.Context) error {
+				server.Kill()
+				return server.Start(ctx)
+			},
 		}
-		t.Fatalf("the history is not linearizable (%s); it is drawn in %s", result, path)
-	}
-}
-
-func lost(history []operation) (n int) {
-	for _, op := range history {
-		if op.answer.outcome == unknown {
-			n++
+		report, err := check.Run(t.Context())
+		t.Log(report)
+		if errors.Is(err, ErrNotLinearizable) {
+			path := t.ArtifactDir() + "/history.html"
+			t.Fatalf("%v; it is drawn in %s (%v)", err, path, report.Draw(path))
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	return n
 }
 
 // The checker finds what it is there to find.

@@ -83,7 +83,7 @@ type operation struct {
 // traffic is several clients that work on the same few objects as controllers
 // do, and the history of what they did.
 type traffic struct {
-	maps  typedcorev1.ConfigMapInterface
+	maps  []typedcorev1.ConfigMapInterface // the servers', which clients take in turns
 	began time.Time
 	names []string
 
@@ -96,9 +96,12 @@ type traffic struct {
 	cancel context.CancelFunc
 }
 
-func startTraffic(ctx context.Context, client kubernetes.Interface, namespace string, clients int) *traffic {
+func startTraffic(ctx context.Context, servers []kubernetes.Interface, namespace string, clients int) *traffic {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &traffic{maps: client.CoreV1().ConfigMaps(namespace), began: time.Now(), names: []string{"a", "b", "c"}, cancel: cancel}
+	t := &traffic{began: time.Now(), names: []string{"a", "b", "c"}, cancel: cancel}
+	for _, server := range servers {
+		t.maps = append(t.maps, server.CoreV1().ConfigMaps(namespace))
+	}
 	for i := range clients {
 		t.group.Go(func() { t.run(ctx, i) })
 	}
@@ -143,7 +146,7 @@ func (t *traffic) do(ctx context.Context, client int, r request) answer {
 	op := operation{client: client, request: r, call: time.Since(t.began)}
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	op.answer = t.ask(asking, r)
+	op.answer = send(asking, t.maps[client%len(t.maps)], t.names, r)
 	op.ended = time.Since(t.began)
 	t.mu.Lock()
 	t.history = append(t.history, op)
@@ -158,27 +161,27 @@ func (t *traffic) do(ctx context.Context, client int, r request) answer {
 	return op.answer
 }
 
-func (t *traffic) ask(ctx context.Context, r request) answer {
+func send(ctx context.Context, maps typedcorev1.ConfigMapInterface, names []string, r request) answer {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: r.name}, Data: map[string]string{"value": r.value}}
 	var err error
 	switch r.verb {
 	case createVerb:
-		object, err = t.maps.Create(ctx, object, metav1.CreateOptions{})
+		object, err = maps.Create(ctx, object, metav1.CreateOptions{})
 	case updateVerb:
 		object.ResourceVersion = strconv.FormatInt(r.expect, 10)
-		object, err = t.maps.Update(ctx, object, metav1.UpdateOptions{})
+		object, err = maps.Update(ctx, object, metav1.UpdateOptions{})
 	case patchVerb:
-		object, err = t.maps.Patch(ctx, r.name, types.MergePatchType, []byte(`{"data":{"value":"`+r.value+`"}}`), metav1.PatchOptions{})
+		object, err = maps.Patch(ctx, r.name, types.MergePatchType, []byte(`{"data":{"value":"`+r.value+`"}}`), metav1.PatchOptions{})
 	case deleteVerb:
 		expect := strconv.FormatInt(r.expect, 10)
-		err = t.maps.Delete(ctx, r.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &expect}})
+		err = maps.Delete(ctx, r.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &expect}})
 		if err == nil {
 			return answer{outcome: succeeded} // its revision is in the log only
 		}
 	case getVerb:
-		object, err = t.maps.Get(ctx, r.name, metav1.GetOptions{})
+		object, err = maps.Get(ctx, r.name, metav1.GetOptions{})
 	case listVerb:
-		return t.list(ctx)
+		return list(ctx, maps, names)
 	}
 	if err != nil {
 		return answer{outcome: outcomeOf(err)}
@@ -187,14 +190,14 @@ func (t *traffic) ask(ctx context.Context, r request) answer {
 	return answer{outcome: succeeded, revision: found.revision, found: found}
 }
 
-func (t *traffic) list(ctx context.Context) answer {
-	list, err := t.maps.List(ctx, metav1.ListOptions{})
+func list(ctx context.Context, maps typedcorev1.ConfigMapInterface, names []string) answer {
+	list, err := maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return answer{outcome: outcomeOf(err)}
 	}
 	a := answer{outcome: succeeded, revision: mustRevision(list.ResourceVersion), all: map[string]version{}}
 	for i := range list.Items {
-		if slices.Contains(t.names, list.Items[i].Name) {
+		if slices.Contains(names, list.Items[i].Name) {
 			a.all[list.Items[i].Name] = versionOf(&list.Items[i])
 		}
 	}
