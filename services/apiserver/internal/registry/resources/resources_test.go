@@ -318,7 +318,7 @@ func clearType(obj runtime.Object) {
 	reflect.ValueOf(obj).Elem().FieldByName("TypeMeta").Set(reflect.ValueOf(metav1.TypeMeta{}))
 }
 
-var rewrite = flag.Bool("update", false, "rewrite the table in docs/apis/resources.md")
+var rewrite = flag.Bool("update", false, "rewrite the table in docs/apis/resources.md and the documents in testdata")
 
 const (
 	page  = "../../../../../docs/apis/resources.md"
