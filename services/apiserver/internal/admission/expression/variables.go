@@ -221,6 +221,6 @@ func NamespaceValue(n *corev1.Namespace) ref.Val {
 		return types.NullValue
 	}
 	seen := &corev1.Namespace{ObjectMeta: n.ObjectMeta, Spec: n.Spec, Status: n.Status}
-	seen.SelfLink, seen.OwnerReferences, seen.ManagedFields = "", nil, nil
+	seen.OwnerReferences, seen.ManagedFields = nil, nil
 	return common.SchemalessTypedToVal(seen)
 }

@@ -130,7 +130,7 @@ func (r *Request) inNamespaces(ctx context.Context, selector labels.Selector) (b
 	if isNamespace(r.Attributes) && r.Subresource == "" && (r.Operation == admission.Create || r.Operation == admission.Update) {
 		return labelled(r.Object, selector), nil
 	}
-	if r.Attributes.Namespace == "" {
+	if r.Namespace == "" {
 		return true, nil
 	}
 	namespace, err := r.readNamespace(ctx)
@@ -144,13 +144,13 @@ func (r *Request) readNamespace(ctx context.Context) (*corev1.Namespace, error) 
 	if r.namespace != nil {
 		return r.namespace, nil
 	}
-	obj, err := r.reader.Get(ctx, corev1.Resource("namespaces"), "", r.Attributes.Namespace)
+	obj, err := r.reader.Get(ctx, corev1.Resource("namespaces"), "", r.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	namespace, ok := obj.(*corev1.Namespace)
 	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("namespace %s is a %T", r.Attributes.Namespace, obj))
+		return nil, apierrors.NewInternalError(fmt.Errorf("namespace %s is a %T", r.Namespace, obj))
 	}
 	r.namespace = namespace
 	return namespace, nil
@@ -194,7 +194,7 @@ func (r *Request) As(target Target) (*Version, error) {
 // Change puts an object of the version, which is taken over, in the place of the
 // request's, and says whether that changes it. Absent fields are set again.
 func (r *Request) Change(ctx context.Context, v *Version, obj runtime.Object) (changed bool, err error) {
-	if v.Target.Resource != r.Resource && v.Target.Kind != r.Kind {
+	if v.Resource != r.Resource && v.Kind != r.Kind {
 		if obj, err = r.kinds.Convert(obj, v.Resource, r.Resource); err != nil {
 			return false, err
 		}
@@ -218,7 +218,7 @@ func (r *Request) AdmissionRequest(v *Version) *admissionv1.AdmissionRequest {
 	v.request = &admissionv1.AdmissionRequest{
 		Kind: metav1.GroupVersionKind(v.Kind), Resource: metav1.GroupVersionResource(v.Resource), SubResource: r.Subresource,
 		RequestKind: &kind, RequestResource: &resource, RequestSubResource: r.Subresource,
-		Name: r.Name, Namespace: r.Attributes.Namespace, Operation: admissionv1.Operation(r.Operation),
+		Name: r.Name, Namespace: r.Namespace, Operation: admissionv1.Operation(r.Operation),
 		UserInfo: r.userInfo(), DryRun: &dryRun, Options: runtime.RawExtension{Object: typedOptions(r.Options)},
 	}
 	return v.request
@@ -278,7 +278,7 @@ func (r *Request) Variables(ctx context.Context, v *Version) (expression.Variabl
 	vars := r.variables(v)
 	if r.nsValue == nil {
 		var namespace *corev1.Namespace
-		if r.Attributes.Namespace != "" && !isNamespace(r.Attributes) {
+		if r.Namespace != "" && !isNamespace(r.Attributes) {
 			var err error
 			if namespace, err = r.readNamespace(ctx); err != nil {
 				return expression.Variables{}, err
@@ -296,7 +296,7 @@ func (r *Request) variables(v *Version) expression.Variables {
 	}
 	if r.all == nil && r.authorizer != nil {
 		r.all, r.own = expression.AuthorizerValues(r.authorizer, r.User, expression.Resource{
-			GroupVersionResource: r.Resource, Subresource: r.Subresource, Namespace: r.Attributes.Namespace, Name: r.Name,
+			GroupVersionResource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name,
 		})
 	}
 	v.vars = &expression.Variables{

@@ -89,7 +89,7 @@ func atomics(path fieldpath.Path, s *schema.Schema, ref schema.TypeRef, v value.
 			found = append(found, path.String())
 		}
 		v.AsMap().Iterate(func(key string, child value.Value) bool {
-			if field, ok := atom.Map.FindField(key); ok {
+			if field, ok := atom.FindField(key); ok {
 				found = append(found, atomics(append(path.Copy(), fieldpath.PathElement{FieldName: &key}), s, field.Type, child)...)
 			}
 			return true

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -340,7 +341,10 @@ func TestAuthorizerAndRequest(t *testing.T) {
 	}
 	jane := kubernetes.NewForConfigOrDie(s.As("jane", "system:authenticated"))
 	cm.Name = "b"
-	_, err := jane.CoreV1().ConfigMaps("default").Create(t.Context(), cm, options)
+	err := errors.New("cannot create")
+	for err != nil && strings.Contains(err.Error(), "cannot create") { // until the role binding is in force
+		_, err = jane.CoreV1().ConfigMaps("default").Create(t.Context(), cm, options)
+	}
 	assertError(t, err, "you cannot read secrets")
 }
 

@@ -39,12 +39,6 @@ type caller struct {
 	watch    *watchdog
 }
 
-// matched is a webhook that a request matches.
-type matched struct {
-	*hook
-	target intercept.Target
-}
-
 // match says whether a request is for the webhook.
 func (c *caller) match(ctx context.Context, h *hook, r *intercept.Request) (intercept.Target, bool, error) {
 	if h.invalid != nil {
@@ -160,7 +154,7 @@ func refusal(name string, result *metav1.Status) *apierrors.StatusError {
 }
 
 // finish counts a call, and decides what its error means: nil to go on.
-func (c *caller) finish(ctx, whole context.Context, h *hook, r *intercept.Request, started time.Time, failure error, annotate func()) error {
+func (c *caller) finish(ctx context.Context, h *hook, r *intercept.Request, started time.Time, failure error, annotate func()) error {
 	var call *callError
 	var status *apierrors.StatusError
 	end := ending{code: http.StatusOK}
@@ -177,7 +171,7 @@ func (c *caller) finish(ctx, whole context.Context, h *hook, r *intercept.Reques
 	if call == nil {
 		return failure
 	}
-	if whole.Err() != nil {
+	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
 	if !h.ignores() {

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -114,9 +115,7 @@ func TestBadAnswersAreRefused(t *testing.T) {
 }
 
 func asStatus(err error, into *apierrors.APIStatus) bool {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // what the client returns
-	*into = status
-	return ok
+	return errors.As(err, into)
 }
 
 func TestPatchOnDeleteIsRefused(t *testing.T) {

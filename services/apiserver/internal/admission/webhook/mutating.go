@@ -73,7 +73,7 @@ func (m *Mutating) one(ctx, limited context.Context, h *hook, index int, r *inte
 		note(ctx, "mutation.webhook.admission.k8s.io/"+place, map[string]any{"configuration": h.configuration, "webhook": h.Name, "mutated": changed})
 	}
 	rounds.Ran(r.Attributes, h.key(), changed, h.ReinvocationPolicy != nil && *h.ReinvocationPolicy == admissionregistrationv1.IfNeededReinvocationPolicy)
-	return m.finish(ctx, ctx, h, r, started, failure, func() {
+	return m.finish(ctx, h, r, started, failure, func() {
 		request.AddAnnotation(ctx, "failed-open.mutation.webhook.admission.k8s.io/"+place, h.Name)
 	})
 }

@@ -53,10 +53,8 @@ func readResponse(data []byte, id types.UID, mutating bool) (*admissionv1.Admiss
 		return nil, fmt.Errorf("expected response.uid=%q, got %q", id, r.UID)
 	case review.APIVersion != version || review.Kind != kind:
 		return nil, fmt.Errorf("expected webhook response of %s, Kind=%s, got %s, Kind=%s", version, kind, review.APIVersion, review.Kind)
-	case !mutating && len(r.Patch) > 0:
-		return nil, errors.New("validating webhook may not return response.patch")
-	case !mutating && r.PatchType != nil:
-		return nil, errors.New("validating webhook may not return response.patchType")
+	case !mutating:
+		return r, noPatch(r)
 	case len(r.Patch) > 0 && r.PatchType == nil:
 		return nil, errors.New("webhook returned response.patch but not response.patchType")
 	case len(r.Patch) == 0 && r.PatchType != nil:
@@ -65,6 +63,17 @@ func readResponse(data []byte, id types.UID, mutating bool) (*admissionv1.Admiss
 		return nil, fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
 	}
 	return r, nil
+}
+
+// noPatch refuses the patch of a webhook that only validates.
+func noPatch(r *admissionv1.AdmissionResponse) error {
+	switch {
+	case len(r.Patch) > 0:
+		return errors.New("validating webhook may not return response.patch")
+	case r.PatchType != nil:
+		return errors.New("validating webhook may not return response.patchType")
+	}
+	return nil
 }
 
 // decodePatch reads a JSON patch.

@@ -103,7 +103,7 @@ func (p *Validating) one(ctx, limited context.Context, call *prepared, index int
 	}()
 	started := time.Now()
 	_, failure := p.ask(limited, call.hook, r, call.version)
-	return p.finish(ctx, ctx, call.hook, r, started, failure, func() {
+	return p.finish(ctx, call.hook, r, started, failure, func() {
 		request.AddAnnotation(ctx, fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", index), call.Name)
 	})
 }

@@ -59,7 +59,7 @@ func bindingColumns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
 		table.Name(),
 		table.String("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to"),
-		table.String("ParamRef", "ParamRef indicates the param resource which sets the configration param"),
+		table.String("ParamRef", "ParamRef indicates the param resource which sets the configuration param"),
 		table.Age(),
 	}
 }

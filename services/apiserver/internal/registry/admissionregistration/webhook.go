@@ -269,10 +269,10 @@ func validateService(s *admissionregistrationv1.ServiceReference, path *field.Pa
 }
 
 func validateServicePath(text string, path *field.Path) field.ErrorList {
-	switch {
-	case text == "" || text == "/":
+	switch text {
+	case "", "/":
 		return nil
-	case text == "//":
+	case "//":
 		return field.ErrorList{field.Invalid(path, text, "segment[0] may not be empty")}
 	}
 	var errs field.ErrorList
