@@ -118,6 +118,11 @@ test: build ## Run all tests
 e2e: build ## Run only the end-to-end tests
 	@scripts/test.sh e2e
 
+.PHONY: helm
+helm: build ## Build Helm 4 and 3 and drive a chart through its life with them
+	@scripts/build-helm.sh
+	@go test -count 1 -v -run TestChartLivesItsLife ./services/e2e/e2e/
+
 .PHONY: conformance
 conformance: build ## Show the behaviours of Kubernetes' conformance list; the last line counts them
 	@scripts/test.sh conformance
