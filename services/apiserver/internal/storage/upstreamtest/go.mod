@@ -4,6 +4,7 @@ go 1.27.0
 
 require (
 	github.com/sampan-io/sampan/services/apiserver v0.0.0-00010101000000-000000000000
+	github.com/sampan-io/sampan/services/e2e v0.0.0-00010101000000-000000000000
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.etcd.io/etcd/server/v3 v3.7.3
 	k8s.io/api v0.37.2
@@ -15,6 +16,7 @@ require (
 require (
 	cel.dev/expr v0.25.2 // indirect
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
+	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -144,5 +146,6 @@ require (
 replace (
 	github.com/sampan-io/sampan/proto => ../../../../../proto
 	github.com/sampan-io/sampan/services/apiserver => ../../..
+	github.com/sampan-io/sampan/services/e2e => ../../../../e2e
 	github.com/sampan-io/sampan/services/internal => ../../../../internal
 )
