@@ -12,7 +12,7 @@ while IFS=: read -r file _ module version; do
     k8s.io/kube-openapi) [ "$version" = v0.0.0-20260721132016-d427ff9ee9ad ] || complain "$file: $module $version" ;;
     *) [ "$version" = $kubernetes ] || complain "$file: $module is at $version, not $kubernetes" ;;
   esac
-done < <(git ls-files '*go.mod' | xargs awk '/^\t?(require )?k8s\.io\//{m=$1=="require"?$2:$1; v=$1=="require"?$3:$2; print FILENAME":"FNR":"m":"v}')
+done < <(git ls-files '*go.mod' | xargs awk '/^\t?(require )?k8s\.io\//{m=$1=="require"?$2:$1; v=$1=="require"?$3:$2; if (v ~ /^v/) print FILENAME":"FNR":"m":"v}')
 
 while IFS=: read -r file version; do
   [ "$version" = v0.29.2 ] || complain "$file: github.com/google/cel-go is at $version, not v0.29.2"
