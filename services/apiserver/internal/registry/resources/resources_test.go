@@ -339,6 +339,9 @@ func document(list []*registry.Resource) string {
 		key, version, media := "not stored", "", ""
 		if r.KeyPrefix != "" {
 			key, version, media = "`"+r.KeyPrefix+"`", r.StoredVersion.String(), "protobuf"
+			if r.StoredAsJSON {
+				media = "JSON"
+			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", r.GroupVersion(), r.Resource, strings.Join(r.ShortNames, ", "), strings.Join(subs, ", "), key, version, media)
 	}
