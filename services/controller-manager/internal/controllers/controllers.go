@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/resourcequota"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/rootca"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/serviceaccount"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/servicecidrs"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/tainteviction"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/vacprotection"
 )
@@ -43,5 +44,6 @@ func All() []controller.Definition {
 		pvprotection.Definition(),
 		vacprotection.Definition(),
 		resourcequota.Definition(),
+		servicecidrs.Definition(),
 	}
 }
