@@ -66,6 +66,7 @@ spec:
 `
 
 func TestFilledDiskEvictsWhoFilledIt(t *testing.T) {
+	t.Parallel()
 	s := newSiteIn(t, smallDisk(t, 200, 20000), "--eviction-hard=nodefs.available<25%", "--eviction-pressure-transition-period=2s")
 	s.apply(lodger)
 	s.until("lodger", "to run", running)
@@ -103,6 +104,7 @@ spec:
 }
 
 func TestFilledInodeTableEvictsWhoFilledIt(t *testing.T) {
+	t.Parallel()
 	s := newSiteIn(t, smallDisk(t, 200, 4000), "--eviction-hard=nodefs.inodesFree<25%", "--eviction-pressure-transition-period=2s")
 	s.apply(lodger)
 	s.until("lodger", "to run", running)
@@ -124,6 +126,7 @@ spec:
 }
 
 func TestPodsOverTheirEphemeralStorageAreEvicted(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	for name, args := range map[string]string{"layer": `[fill, /written, "8"]`, "logs": `[chatter, "8"]`} {
 		s.apply(fmt.Sprintf(`
@@ -143,6 +146,7 @@ spec:
 }
 
 func TestMemoryPressureIsToldOfAndKeepsPodsAway(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, "--eviction-hard=memory.available<99.9%")
 	s.eventually("memory pressure", func() error {
 		if status := s.nodeCondition(corev1.NodeMemoryPressure); status != corev1.ConditionTrue {

@@ -121,6 +121,7 @@ spec:
     restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [7]}}]
 `)
 	before := s.until("together", "to be ready", ready)
+	s.logged("together", corev1.PodLogOptions{Container: "main"}, func(log string) bool { return log == "ready\n" }) // or the signal is lost
 	_, id, _ := strings.Cut(statusOf(before, "main").ContainerID, "://")
 	if !s.signal(id) {
 		s.t.Fatal("the container to be ended was not found")

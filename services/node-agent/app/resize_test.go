@@ -98,15 +98,6 @@ spec:
 	}
 	s.mustEvent("grows", "Killing: Container main resize requires restart")
 
-	// What the node never has is told of, and what was given stays.
-	s.resize("grows", "4000", "48Mi")
-	pod := s.until("grows", "to wait", func(pod *corev1.Pod) bool { return condition(pod, corev1.PodResizePending) != nil })
-	if c := condition(pod, corev1.PodResizePending); c.Reason != corev1.PodReasonInfeasible || !strings.Contains(c.Message, "Node didn't have enough capacity: cpu, requested: 4000000") {
-		t.Errorf("condition %+v", c)
-	}
-	if c := pod.Status.ContainerStatuses[0]; c.AllocatedResources.Cpu().String() != "200m" || c.Resources.Limits.Cpu().String() != "200m" {
-		t.Errorf("container %+v", c)
-	}
 	s.kill() // a restarted agent remembers
 	s.startAgent()
 	s.resize("grows", "150m", "48Mi")

@@ -75,3 +75,27 @@ func TestAdmit(t *testing.T) {
 		})
 	}
 }
+
+func TestResizableTellsNeverFromNotNow(t *testing.T) {
+	list := func(cpu string) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)} }
+	asks := func(cpu string) *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list(cpu)}}}}}
+	}
+	node := admission.Node{Allocatable: func() corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourcePods: resource.MustParse("10")}
+	}}
+	others := []*corev1.Pod{asks("1500m"), asks("100m")}
+	others[1].Status.Phase = corev1.PodSucceeded // what it had is free
+	for cpu, want := range map[string]string{
+		"500m": "", "600m": "Deferred: Node didn't have enough resource: cpu, requested: 600, used: 1500, capacity: 2000",
+		"3": "Infeasible: Node didn't have enough capacity: cpu, requested: 3000, capacity: 2000",
+	} {
+		got := ""
+		if end := node.Resizable(asks(cpu), others); end != nil {
+			got = end.Reason + ": " + end.Message
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", cpu, got, want)
+		}
+	}
+}
