@@ -77,7 +77,9 @@ func TestAdmit(t *testing.T) {
 }
 
 func TestResizableTellsNeverFromNotNow(t *testing.T) {
-	list := func(cpu string) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)} }
+	list := func(cpu string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
 	asks := func(cpu string) *corev1.Pod {
 		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list(cpu)}}}}}
 	}
