@@ -61,6 +61,10 @@ bin/standin: $(wildcard deploy/images/standin/*.go) deploy/images/go.mod
 	@echo "building stand-ins"
 	@cd deploy/images && GOWORK=off go build -ldflags '-s -w' -o $(CURDIR)/$@ ./standin
 
+bin/standin-sh: deploy/images/shell/sh.c
+	@echo "building the stand-ins' shell"
+	@gcc -Os -static -Wall -Wextra -o $@ $<
+
 bin/kubectl: services/sampan/kubectl/main.go services/sampan/go.mod Makefile
 	@echo "building kubectl"
 	@go build -ldflags '-s -w $(KUBECTL_STAMP)' -o $@ ./services/sampan/kubectl
@@ -128,7 +132,7 @@ conformance: build ## Show the behaviours of Kubernetes' conformance list; the l
 	@scripts/test.sh conformance
 
 .PHONY: critest
-critest: bin/criserver bin/standin bin/runc bin/pause bin/cni/bridge ## Validate the container runtime with the CRI suite (needs root)
+critest: bin/criserver bin/standin bin/standin-sh bin/runc bin/pause bin/cni/bridge ## Validate the container runtime with the CRI suite (needs root)
 	@scripts/critest.sh
 
 .PHONY: soak

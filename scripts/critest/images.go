@@ -125,8 +125,12 @@ func baseLayer(bin string) (v1.Layer, error) {
 	w.tar = tar.NewWriter(&w.data)
 	w.copy("bin/busybox", busybox)
 	w.copy("bin/standin", filepath.Join(bin, "standin"))
+	// These two are process 1 of most containers, and have to be there at once: a signal
+	// that comes before process 1 handles it is lost.
+	w.copy("bin/sh", filepath.Join(bin, "standin-sh"))
+	w.copy("bin/top", filepath.Join(bin, "pause"))
 	ours := []string{"sh", "top", "ipcs", "pgrep", "pidof"}
-	for _, tool := range ours {
+	for _, tool := range ours[2:] {
 		w.link("bin/"+tool, "bin/standin")
 	}
 	w.link("usr/sbin/nginx", "bin/standin")

@@ -7,10 +7,8 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 func main() {
@@ -19,7 +17,7 @@ func main() {
 		name = "nginx"
 	}
 	tools := map[string]func(args []string) int{
-		"sh": shell, "top": top, "ipcs": ipcs, "pgrep": pgrep, "pidof": pidof, "nnp": effectiveUser,
+		"sh": shell, "ipcs": ipcs, "pgrep": pgrep, "pidof": pidof, "nnp": effectiveUser,
 		"nginx": func(args []string) int { return web("nginx", args) }, "httpd": func(args []string) int { return web("httpd", args) },
 	}
 	tool, known := tools[name]
@@ -28,14 +26,6 @@ func main() {
 		os.Exit(notFound)
 	}
 	os.Exit(tool(os.Args[1:]))
-}
-
-// top runs until it is told to end; nobody looks at it.
-func top([]string) int {
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
-	<-end
-	return 0
 }
 
 // effectiveUser tells whether the set-user-id bit of its file had an effect.
