@@ -173,7 +173,7 @@ func (c *Collector) Collect(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("wanted to free %d bytes, but freed %d bytes space with errors in image deletion: %w", want, freed, err)
 	}
 	if freed < want {
-		err := fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck,revive // the words are upstream's, for an event
+		err := fmt.Errorf("Failed to garbage collect required amount of images. Attempted to free %d bytes, but only found %d bytes eligible to free.", want, freed) //nolint:staticcheck // the words are upstream's, for an event
 		c.cfg.Event("FreeDiskSpaceFailed", err.Error())
 		return err
 	}

@@ -84,18 +84,26 @@ func checkProvider(p kubeletconfigv1.CredentialProvider, dir string) error {
 	case p.DefaultCacheDuration == nil || p.DefaultCacheDuration.Duration < 0:
 		return errors.New("defaultCacheDuration is needed, and not negative")
 	}
-	if t := p.TokenAttributes; t != nil {
-		switch {
-		case t.ServiceAccountTokenAudience == "" || t.RequireServiceAccount == nil:
-			return errors.New("tokenAttributes needs serviceAccountTokenAudience and requireServiceAccount")
-		case t.CacheType != kubeletconfigv1.ServiceAccountServiceAccountTokenCacheType && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType:
-			return fmt.Errorf("tokenAttributes: cacheType %q is neither ServiceAccount nor Token", t.CacheType)
-		case len(t.RequiredServiceAccountAnnotationKeys) > 0 && !*t.RequireServiceAccount:
-			return errors.New("tokenAttributes: required annotations need requireServiceAccount")
-		}
+	if err := checkTokenAttributes(p.TokenAttributes); err != nil {
+		return fmt.Errorf("tokenAttributes: %w", err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, p.Name)); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
 		return fmt.Errorf("there is no program of that name in %s", dir)
+	}
+	return nil
+}
+
+func checkTokenAttributes(t *kubeletconfigv1.ServiceAccountTokenAttributes) error {
+	if t == nil {
+		return nil
+	}
+	switch {
+	case t.ServiceAccountTokenAudience == "" || t.RequireServiceAccount == nil:
+		return errors.New("serviceAccountTokenAudience and requireServiceAccount are needed")
+	case t.CacheType != kubeletconfigv1.ServiceAccountServiceAccountTokenCacheType && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType:
+		return fmt.Errorf("cacheType %q is neither ServiceAccount nor Token", t.CacheType)
+	case len(t.RequiredServiceAccountAnnotationKeys) > 0 && !*t.RequireServiceAccount:
+		return errors.New("required annotations need requireServiceAccount")
 	}
 	return nil
 }
