@@ -20,6 +20,9 @@ func (s *server) announce(ctx context.Context) ([]net.IP, error) {
 }
 
 func (s *server) leavePeers(ctx context.Context) {
+	if s.peers == nil {
+		return
+	}
 	if err := s.peers.Leave(ctx); err != nil {
 		s.log.Warn("The other API servers count this one for a while", "err", err)
 	}

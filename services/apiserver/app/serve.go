@@ -13,23 +13,17 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/peers"
 	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
 	"github.com/sampan-io/sampan/services/apiserver/internal/storage"
+	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 	"github.com/sampan-io/sampan/services/internal/component"
 )
 
 // serve brings the server up over an open store and serves until ctx ends.
 func (s *server) serve(ctx, life context.Context, store storage.Interface) error {
-	caches, list, err := startCaches(life, store, s.resources)
+	caches, err := s.fill(life, store)
 	if err != nil {
 		return err
 	}
-	s.caches = list
-	if s.Etcd.used() {
-		s.peers = peers.New(store, s.advertise)
-		defer s.leavePeers(life)
-	}
-	if measured, ok := store.(interface{ Metrics() prometheus.Collector }); ok {
-		s.storeMetrics = append(s.storeMetrics, measured.Metrics())
-	}
+	defer s.leavePeers(life)
 	s.engine = rest.New(rest.Config{Resources: s.resources, Caches: caches, Admission: s.security.admission})
 	s.running.Go(s.engine.Warm)
 	run := s.newConfiguredAdmission()
@@ -56,32 +50,17 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	}
 	serving, stop := delayed(ctx, s.Hardening.ShutdownDelay)
 	defer stop()
-	failed := make(chan error, 4)
-	s.running.Go(func() {
-		if err := s.bootstrap(admission.Internal(life)); err != nil && life.Err() == nil {
-			failed <- err
-			stop()
-		}
-	})
-	s.running.Go(func() {
-		if err := s.aggregator.Run(life); err != nil && life.Err() == nil {
-			failed <- err
-			stop()
-		}
-	})
-	s.running.Go(func() {
-		if err := s.followFairness(life); err != nil && life.Err() == nil {
-			failed <- err
-			stop()
-		}
-	})
-	aggregator := bootstrap.NewAggregator(s.engine, s.log)
-	s.running.Go(func() {
-		if err := aggregator.Run(life); err != nil && life.Err() == nil {
-			failed <- err
-			stop()
-		}
-	})
+	bootstrapping := func(ctx context.Context) error { return s.bootstrap(admission.Internal(ctx)) }
+	parts := []func(context.Context) error{bootstrapping, s.aggregator.Run, s.followFairness, bootstrap.NewAggregator(s.engine, s.log).Run}
+	failed := make(chan error, len(parts))
+	for _, run := range parts {
+		s.running.Go(func() {
+			if err := run(life); err != nil && life.Err() == nil {
+				failed <- err
+				stop()
+			}
+		})
+	}
 	context.AfterFunc(serving, closeWatches)
 	s.log.Info("Serving", "address", s.listener.Addr().String())
 	err = component.Serve(serving, s.listener, s.Hardening.strictTransport(handler), config)
@@ -92,6 +71,22 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	default:
 		return err
 	}
+}
+
+// fill starts the caches over the store, and what else knows of it.
+func (s *server) fill(life context.Context, store storage.Interface) (map[string]watch.Store, error) {
+	caches, list, err := startCaches(life, store, s.resources)
+	if err != nil {
+		return nil, err
+	}
+	s.caches = list
+	if s.Etcd.used() {
+		s.peers = peers.New(store, s.advertise)
+	}
+	if measured, ok := store.(interface{ Metrics() prometheus.Collector }); ok {
+		s.storeMetrics = append(s.storeMetrics, measured.Metrics())
+	}
+	return caches, nil
 }
 
 var errNotReady = errors.New("the cluster's own objects are not there yet")

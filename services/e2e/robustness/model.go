@@ -47,6 +47,12 @@ func (s state) step(r request, a answer) (bool, state) {
 		}
 		return !there && a.revision > s.revision, s.with(r, a.revision)
 	}
+	return s.change(r, a)
+}
+
+// change is step for an update, a patch or a deletion.
+func (s state) change(r request, a answer) (bool, state) {
+	have, there := s.objects[r.name]
 	switch a.outcome {
 	case notFound:
 		return !there, s

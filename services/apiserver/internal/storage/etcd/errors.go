@@ -50,11 +50,8 @@ func (s *Store) atRevision(ctx context.Context, err error, revision int64) error
 func (s *Store) compactedError(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithCancel(s.privateStream(ctx))
 	defer cancel()
-	for answer := range s.client.Watch(ctx, s.top(), clientv3.WithRev(1)) {
-		if answer.CompactRevision > 0 {
-			s.noteCompacted(answer.CompactRevision)
-		}
-		break
+	if answer := <-s.client.Watch(ctx, s.top(), clientv3.WithRev(1)); answer.CompactRevision > 0 {
+		s.noteCompacted(answer.CompactRevision)
 	}
 	s.noteCompacted(revision + 1)
 	return &storage.CompactedError{Requested: revision, Compacted: s.CompactedRevision()}
