@@ -188,7 +188,7 @@ func validateTimes(obj *podRequest, leaf *x509.Certificate, path *field.Path) fi
 		return field.ErrorList{field.Invalid(path.Child("certificateChain"), lifetime, fmt.Sprintf("leaf certificate lifetime must be <= spec.maxExpirationSeconds (%v)", *obj.Spec.MaxExpirationSeconds))}
 	case s.BeginRefreshAt.Time.Before(s.NotBefore.Add(refreshMargin)):
 		return field.ErrorList{field.Invalid(refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes after status.notBefore")}
-	case s.BeginRefreshAt.Time.After(s.NotAfter.Add(-refreshMargin)):
+	case s.BeginRefreshAt.After(s.NotAfter.Add(-refreshMargin)):
 		return field.ErrorList{field.Invalid(refresh, s.BeginRefreshAt.Time, "must be at least 10 minutes before status.notAfter")}
 	}
 	return nil

@@ -16,7 +16,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 )
 
 func newKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {
@@ -115,7 +114,7 @@ func TestPodCertificateRequestRefusals(t *testing.T) {
 func TestPodCertificatesAreIssuedOnce(t *testing.T) {
 	key := newKey(t, elliptic.P256())
 	old := newPodRequest(t, key)
-	var status registry.Subresource = PodCertificateRequests().Subresources[0]
+	status := PodCertificateRequests().Subresources[0]
 	issue := func(chain string) *podRequest {
 		block, _ := pem.Decode([]byte(chain))
 		leaf, err := x509.ParseCertificate(block.Bytes)

@@ -103,9 +103,12 @@ func TestAddressesAreRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the address is not made again: %v", err)
 	}
-	events, err := server.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ClusterIPNotAllocated"})
-	if err != nil || len(events.Items) == 0 {
-		t.Errorf("%d events tell of it (%v)", len(events.Items), err)
+	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+		events, err := server.Client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "reason=ClusterIPNotAllocated"})
+		return err == nil && len(events.Items) > 0, err
+	})
+	if err != nil {
+		t.Errorf("no event tells of it: %v", err)
 	}
 	remove(server.Client)
 	if err := server.Stop(); err != nil {
