@@ -15,7 +15,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 )
 
 func newKey(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {
