@@ -44,7 +44,7 @@ func (p *podResize) Validate(ctx context.Context, a *admission.Attributes) error
 		over = append(over, fmt.Sprintf("memory, requested: %d, allocatable: %d", want, have))
 	}
 	if len(over) > 0 {
-		return errors.New("Node didn't have enough allocatable resources: " + strings.Join(over, "; ")) //nolint:staticcheck // upstream's message
+		return errors.New("Node didn't have enough allocatable resources: " + strings.Join(over, "; "))
 	}
 	if system := node.Labels[corev1.LabelOSStable]; system != "linux" {
 		return fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system)
