@@ -21,11 +21,28 @@ func ValidatePodStatusUpdate(pod, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, invalid(path.Child("nominatedNodeName"), now.NominatedNodeName, apivalidation.NameIsDNSSubdomain(now.NominatedNodeName, false))...)
 	}
 	errs = append(errs, apivalidation.ValidateImmutableField(now.QOSClass, was.QOSClass, path.Child("qosClass"))...)
-	errs = append(errs, validateTransitions(now.ContainerStatuses, was.ContainerStatuses, old.Spec.Containers, old.Spec.RestartPolicy, path.Child("containerStatuses"))...)
-	errs = append(errs, validateTransitions(now.InitContainerStatuses, was.InitContainerStatuses, old.Spec.InitContainers, old.Spec.RestartPolicy, path.Child("initContainerStatuses"))...)
+	if !restartsAll(&old.Spec) { // else each may come back, whatever its own policy
+		errs = append(errs, validateTransitions(now.ContainerStatuses, was.ContainerStatuses, old.Spec.Containers, old.Spec.RestartPolicy, path.Child("containerStatuses"))...)
+		errs = append(errs, validateTransitions(now.InitContainerStatuses, was.InitContainerStatuses, old.Spec.InitContainers, old.Spec.RestartPolicy, path.Child("initContainerStatuses"))...)
+	}
 	errs = append(errs, validateTransitions(now.EphemeralContainerStatuses, was.EphemeralContainerStatuses, nil, corev1.RestartPolicyNever, path.Child("ephemeralContainerStatuses"))...)
 	errs = append(errs, validateIPs(podIPs(pod), now.PodIPs, path.Child("podIPs"))...)
 	return append(errs, validateHostIPs(pod, path.Child("hostIPs"))...)
+}
+
+// restartsAll tells whether a container's rules may restart all of the pod's
+// (KEP-5532).
+func restartsAll(spec *corev1.PodSpec) bool {
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			for _, rule := range list[i].RestartPolicyRules {
+				if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 func validateConditions(conditions []corev1.PodCondition, path *field.Path) field.ErrorList {
