@@ -30,9 +30,10 @@ type extensions struct {
 	schemas   *openapi.Service
 	serving   *serving.Server
 
-	mu     sync.Mutex
-	custom map[schema.GroupResource][]*registry.Resource
-	caches map[schema.GroupResource]*watch.Cache
+	mu       sync.Mutex
+	starting bool // what is served is described when all of it is there
+	custom   map[schema.GroupResource][]*registry.Resource
+	caches   map[schema.GroupResource]*watch.Cache
 }
 
 var _ serving.Surface = (*extensions)(nil)
@@ -62,7 +63,17 @@ func (e *extensions) Start(ctx context.Context, store storage.Interface) error {
 			return cache, nil
 		},
 	})
-	return e.serving.Start(ctx)
+	e.setStarting(true)
+	err := e.serving.Start(ctx)
+	e.setStarting(false)
+	return err
+}
+
+func (e *extensions) setStarting(starting bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.starting = starting
+	e.describe()
 }
 
 // Wait returns when what Start started has ended.
@@ -101,6 +112,9 @@ func (e *extensions) Remove(name schema.GroupResource) {
 
 // describe tells discovery and OpenAPI what is served. Caller must hold mu.
 func (e *extensions) describe() {
+	if e.starting {
+		return
+	}
 	all := slices.Clone(e.server.resources)
 	names := slices.SortedFunc(maps.Keys(e.custom), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
 	for _, name := range names { // in a stable order: what has not changed is not described again
