@@ -22,7 +22,7 @@ const (
 	maxWait = 2 * time.Second
 	// inFlight is left to requests that were on their way when the last proxy had
 	// taken the endpoint out.
-	inFlight = 100 * time.Millisecond
+	inFlight = 300 * time.Millisecond
 	// path is the proxy's; its contract is documented with the proxy's API.
 	path = "/endpoints/drained"
 )

@@ -26,7 +26,7 @@ func TestAwaitWaitsAsLongAsItMust(t *testing.T) {
 		least, most time.Duration
 	}{
 		{name: "in no slice", answer: map[string]any{"inSlice": false, "drained": true}, silent: time.Second, grace: long, most: 80 * time.Millisecond},
-		{name: "drained", answer: map[string]any{"inSlice": true, "drained": true}, silent: time.Second, grace: long, least: 100 * time.Millisecond, most: 400 * time.Millisecond},
+		{name: "drained", answer: map[string]any{"inSlice": true, "drained": true}, silent: time.Second, grace: long, least: 300 * time.Millisecond, most: 700 * time.Millisecond},
 		{name: "a proxy is silent", answer: map[string]any{"inSlice": true, "silent": []string{"n"}}, silent: 300 * time.Millisecond, grace: long, least: 300 * time.Millisecond, most: 700 * time.Millisecond},
 		{name: "no such proxy, no delay", grace: long, most: 80 * time.Millisecond},
 		{name: "no such proxy, a delay", silent: 300 * time.Millisecond, grace: long, least: 300 * time.Millisecond, most: 700 * time.Millisecond},
