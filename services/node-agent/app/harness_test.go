@@ -367,10 +367,18 @@ func (s *site) gone(name string) {
 // logs reads a container's log through the API server and the agent.
 func (s *site) logs(pod string, options corev1.PodLogOptions) string {
 	s.t.Helper()
-	stream, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(pod, &options).Stream(s.t.Context())
-	if err != nil {
-		s.t.Fatalf("logs of %s: %v\n%s", pod, err, s.log())
-	}
+	var stream io.ReadCloser
+	s.eventually("logs of "+pod, func() error { // an agent that was just started may not serve yet
+		var err error
+		stream, err = s.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(pod, &options).Stream(s.t.Context())
+		if err != nil && strings.Contains(err.Error(), "connection refused") {
+			return err
+		}
+		if err != nil {
+			s.t.Fatalf("logs of %s: %v\n%s", pod, err, s.log())
+		}
+		return nil
+	})
 	defer func() { _ = stream.Close() }()
 	data, err := io.ReadAll(stream)
 	if err != nil {

@@ -65,9 +65,12 @@ func (m *Monitor) Run(ctx context.Context, foreign func()) error {
 	for ctx.Err() == nil {
 		messages, _, err := socket.Receive()
 		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS):
-			// A long transaction overruns the buffer; those of ours are the long ones, and
-			// others' are found by the next Check.
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			// A long transaction, most often of ours, overran the buffer: another's may
+			// have been in what was lost.
+			foreign()
 			continue
 		case err != nil:
 			return fmt.Errorf("receiving changes of rules: %w", err)
