@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 )
 
 func gone(err error) bool { return apierrors.IsNotFound(err) }
@@ -129,13 +130,14 @@ func (o operations) write(t *testing.T, api dynamic.ResourceInterface, events wa
 		t.Error("the patched object lacks its new annotation")
 	}
 	awaitEvent(t, events, watch.Modified, annotated("patched"))
-	annotations := patched.GetAnnotations()
-	annotations["updated"] = "true"
-	patched.SetAnnotations(annotations)
-	if o.change != nil {
-		o.change(patched.Object)
-	}
-	updated := got(api.Update(t.Context(), patched, metav1.UpdateOptions{}))(t)
+	updated := edit(t, api, name, func(read *unstructured.Unstructured) {
+		annotations := read.GetAnnotations()
+		annotations["updated"] = "true"
+		read.SetAnnotations(annotations)
+		if o.change != nil {
+			o.change(read.Object)
+		}
+	})
 	if updated.GetAnnotations()["updated"] != "true" {
 		t.Error("the updated object lacks its new annotation")
 	}
@@ -160,8 +162,24 @@ func (o operations) writeStatus(t *testing.T, api dynamic.ResourceInterface, nam
 			t.Errorf("status.%s was not taken by %s", field, subresource)
 		}
 	}
-	read := got(api.Get(t.Context(), name, metav1.GetOptions{}, subresource))(t)
-	got(api.Update(t.Context(), read, metav1.UpdateOptions{}, subresource))(t)
+	edit(t, api, name, func(*unstructured.Unstructured) {}, subresource)
+}
+
+// edit reads, changes and updates an object, again where the cluster's own
+// controllers wrote it in between.
+func edit(t *testing.T, api dynamic.ResourceInterface, name string, change func(*unstructured.Unstructured), subresources ...string) *unstructured.Unstructured {
+	t.Helper()
+	var updated *unstructured.Unstructured
+	must(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		read, err := api.Get(t.Context(), name, metav1.GetOptions{}, subresources...)
+		if err != nil {
+			return err
+		}
+		change(read)
+		updated, err = api.Update(t.Context(), read, metav1.UpdateOptions{}, subresources...)
+		return err
+	}))
+	return updated
 }
 
 func (o operations) remove(t *testing.T, api dynamic.ResourceInterface, events watch.Interface, test string, made []*unstructured.Unstructured) {
