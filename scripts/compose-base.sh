@@ -7,7 +7,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 suite=${SAMPAN_DEBIAN:-bookworm}
-mirror=${SAMPAN_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+mirror=${SAMPAN_DEBIAN_MIRROR:-} # empty: debootstrap's own
 bin=${SAMPAN_BIN:-$root/bin}
 
 fail() { echo "compose-base: $*" >&2; exit 2; }
@@ -20,7 +20,7 @@ trap 'rm -rf --one-file-system "$work"' EXIT
 bootstrap() {
   [ "$(id -u)" = 0 ] || fail "debootstrap needs root; run it with sudo"
   command -v debootstrap >/dev/null || fail "debootstrap is missing; on Debian: apt-get install debootstrap"
-  debootstrap --variant=minbase --include="$2" "$suite" "$1" "$mirror" >"$work/log" 2>&1 || { tail -5 "$work/log" >&2; fail "debootstrap ended with an error"; }
+  debootstrap --variant=minbase --include="$2" "$suite" "$1" ${mirror:+"$mirror"} >"$work/log" 2>&1 || { tail -5 "$work/log" >&2; fail "debootstrap ended with an error"; }
   # What no container reads.
   rm -rf "$1"/var/cache/apt/*.bin "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/var/log/* "$1"/usr/share/{doc,man,locale,info}/*
   mkdir -p "$1/var/cache/apt/archives/partial" "$1/var/lib/apt/lists/partial"
