@@ -96,12 +96,12 @@ func (k servedKinds) Equivalents(resource schema.GroupVersionResource, subresour
 }
 
 // Convert implements intercept.Kinds.
-func (k servedKinds) Convert(obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error) {
+func (k servedKinds) Convert(ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error) {
 	source, target := k.engine.Version(from), k.engine.Version(to)
 	if source == nil || target == nil {
 		return nil, fmt.Errorf("%s is no longer served beside %s", to, from)
 	}
-	return source.ConvertTo(target, obj)
+	return source.ConvertTo(ctx, target, obj)
 }
 
 // Kind implements policy.Kinds.

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 
@@ -42,8 +43,8 @@ func cborHead(major byte, members int) []byte {
 	}
 }
 
-func (e *endpoint) encodeCBOR(obj runtime.Object) ([]byte, error) {
-	obj, err := e.view(obj)
+func (e *endpoint) encodeCBOR(ctx context.Context, obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +53,8 @@ func (e *endpoint) encodeCBOR(obj runtime.Object) ([]byte, error) {
 
 // encodeCBORItem is an object as a member of a list: as in JSON without its
 // kind, which the list's tells, unless it has no Go type.
-func (e *endpoint) encodeCBORItem(obj runtime.Object) ([]byte, error) {
-	obj, err := e.view(obj)
+func (e *endpoint) encodeCBORItem(ctx context.Context, obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func (e *endpoint) encodeCBORItem(obj runtime.Object) ([]byte, error) {
 	return bytes.TrimPrefix(data, selfDescribed), err
 }
 
-func encodePartialCBOR(obj runtime.Object) ([]byte, error) {
+func encodePartialCBOR(_ context.Context, obj runtime.Object) ([]byte, error) {
 	partial, err := partialOf(obj)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func encodePartialCBOR(obj runtime.Object) ([]byte, error) {
 
 // cborList is a list in CBOR, as parts. The keys are in the order of
 // deterministic encoding: shorter ones first.
-func (e *endpoint) cborList(list *watch.List, meta metav1.ListMeta, out negotiation.Output) ([][]byte, error) {
+func (e *endpoint) cborList(ctx context.Context, list *watch.List, meta metav1.ListMeta, out negotiation.Output) ([][]byte, error) {
 	kind, version := e.listKind, e.kind.GroupVersion().String()
 	item := e.cborItem
 	if out.View == negotiation.Metadata {
@@ -93,7 +94,7 @@ func (e *endpoint) cborList(list *watch.List, meta metav1.ListMeta, out negotiat
 	parts := make([][]byte, 0, len(list.Objects)+2)
 	parts = append(parts, start)
 	for _, o := range list.Objects {
-		data, err := o.Encoded(item)
+		data, err := o.Encoded(ctx, item)
 		if err != nil {
 			return nil, err
 		}

@@ -71,11 +71,11 @@ func newEndpoint(api *API, resource *registry.Resource, life context.Context) *e
 
 // view is a cached object in the served version; it must not be changed. An
 // object of an untyped kind is taken over.
-func (e *endpoint) view(obj runtime.Object) (runtime.Object, error) {
+func (e *endpoint) view(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	if e.resource.FromStored == nil {
 		return obj, nil
 	}
-	converted, err := e.resource.FromStored(obj)
+	converted, err := e.resource.FromStored(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -83,23 +83,23 @@ func (e *endpoint) view(obj runtime.Object) (runtime.Object, error) {
 	return converted, nil
 }
 
-func (e *endpoint) encodeJSON(obj runtime.Object) ([]byte, error) {
-	obj, err := e.view(obj)
+func (e *endpoint) encodeJSON(ctx context.Context, obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
 	return response.JSON(obj)
 }
 
-func (e *endpoint) encodeProtobuf(obj runtime.Object) ([]byte, error) {
-	obj, err := e.view(obj)
+func (e *endpoint) encodeProtobuf(ctx context.Context, obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
 	return response.Protobuf(obj)
 }
 
-func encodePartialJSON(obj runtime.Object) ([]byte, error) {
+func encodePartialJSON(_ context.Context, obj runtime.Object) ([]byte, error) {
 	partial, err := partialOf(obj)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func encodePartialJSON(obj runtime.Object) ([]byte, error) {
 	return response.JSON(partial)
 }
 
-func encodePartialProtobuf(obj runtime.Object) ([]byte, error) {
+func encodePartialProtobuf(_ context.Context, obj runtime.Object) ([]byte, error) {
 	partial, err := partialOf(obj)
 	if err != nil {
 		return nil, err
@@ -117,23 +117,23 @@ func encodePartialProtobuf(obj runtime.Object) ([]byte, error) {
 
 // encoded is a cached object in the form of an answer, other than a Table:
 // compact, with a final newline if it is JSON.
-func (e *endpoint) encoded(o *watch.Object, out negotiation.Output) ([]byte, error) {
+func (e *endpoint) encoded(ctx context.Context, o *watch.Object, out negotiation.Output) ([]byte, error) {
 	binary := out.Format == negotiation.Protobuf
 	switch {
 	case out.View == negotiation.Metadata && out.Format == negotiation.CBOR:
-		return o.Encoded(e.partCBOR)
+		return o.Encoded(ctx, e.partCBOR)
 	case out.Format == negotiation.CBOR:
-		return o.Encoded(e.cbor)
+		return o.Encoded(ctx, e.cbor)
 	case out.View == negotiation.Metadata && binary:
-		return o.Encoded(e.partPB)
+		return o.Encoded(ctx, e.partPB)
 	case out.View == negotiation.Metadata:
-		return o.Encoded(e.partial)
+		return o.Encoded(ctx, e.partial)
 	case binary && e.resource.FromStored == nil && !e.resource.StoredAsJSON:
 		return o.Wire(), nil
 	case binary:
-		return o.Encoded(e.protobuf)
+		return o.Encoded(ctx, e.protobuf)
 	default:
-		return o.Encoded(e.json)
+		return o.Encoded(ctx, e.json)
 	}
 }
 

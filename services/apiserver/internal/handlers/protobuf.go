@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 
@@ -31,7 +32,7 @@ const (
 var errEnvelope = errors.New("malformed protobuf envelope")
 
 // protobufList is a list in the protobuf envelope, as parts.
-func (e *endpoint) protobufList(list *watch.List, meta metav1.ListMeta, out negotiation.Output) ([][]byte, error) {
+func (e *endpoint) protobufList(ctx context.Context, list *watch.List, meta metav1.ListMeta, out negotiation.Output) ([][]byte, error) {
 	head, err := meta.Marshal()
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func (e *endpoint) protobufList(list *watch.List, meta metav1.ListMeta, out nego
 	parts = append(parts, nil, body)
 	size := len(body)
 	for _, o := range list.Objects {
-		data, err := e.encoded(o, out)
+		data, err := e.encoded(ctx, o, out)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -46,12 +47,12 @@ func (e *endpoint) writeCached(w http.ResponseWriter, r *http.Request, code int,
 		}
 		return writeTable(w, r, code, out, table)
 	}
-	data, err := e.encoded(o, out)
+	data, err := e.encoded(r.Context(), o, out)
 	if err == nil && (out.Format == negotiation.JSON || out.Format == negotiation.YAML) {
 		data, err = response.FromJSON(data, out)
 	}
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return rest.ConversionError(r.Context(), err)
 	}
 	response.Bytes(w, r, code, out, data)
 	return nil
@@ -90,20 +91,20 @@ func (e *endpoint) list(w http.ResponseWriter, r *http.Request, info *request.In
 }
 
 // listEncoder is a list in one of the formats, as parts.
-type listEncoder func(*watch.List, metav1.ListMeta, negotiation.Output) ([][]byte, error)
+type listEncoder func(context.Context, *watch.List, metav1.ListMeta, negotiation.Output) ([][]byte, error)
 
 func (e *endpoint) writeList(w http.ResponseWriter, r *http.Request, out negotiation.Output, list *watch.List, meta metav1.ListMeta) error {
 	if binary := map[negotiation.Format]listEncoder{negotiation.Protobuf: e.protobufList, negotiation.CBOR: e.cborList}[out.Format]; binary != nil {
-		parts, err := binary(list, meta, out)
+		parts, err := binary(r.Context(), list, meta, out)
 		if err != nil {
-			return apierrors.NewInternalError(err)
+			return rest.ConversionError(r.Context(), err)
 		}
 		response.Parts(w, r, http.StatusOK, out.Format.MediaType(), parts)
 		return nil
 	}
-	parts, err := e.jsonList(list, meta, out)
+	parts, err := e.jsonList(r.Context(), list, meta, out)
 	if err != nil {
-		return apierrors.NewInternalError(err)
+		return rest.ConversionError(r.Context(), err)
 	}
 	if out.Format == negotiation.YAML || out.Pretty {
 		data, err := response.FromJSON(join(parts), out)
@@ -137,7 +138,7 @@ func listMeta(list *watch.List) metav1.ListMeta {
 
 // jsonList is a list in JSON, as parts: the bytes that upstream's encoder would
 // make of the typed list.
-func (e *endpoint) jsonList(list *watch.List, meta metav1.ListMeta, out negotiation.Output) ([][]byte, error) {
+func (e *endpoint) jsonList(ctx context.Context, list *watch.List, meta metav1.ListMeta, out negotiation.Output) ([][]byte, error) {
 	head, err := json.Marshal(meta)
 	if err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (e *endpoint) jsonList(list *watch.List, meta metav1.ListMeta, out negotiat
 	parts = append(parts, []byte(start))
 	separator := []byte("{")
 	for i, o := range list.Objects {
-		data, err := e.encoded(o, out)
+		data, err := e.encoded(ctx, o, out)
 		if err != nil {
 			return nil, err
 		}

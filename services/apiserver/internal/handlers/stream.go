@@ -144,7 +144,7 @@ func (s *stream) encode(event *watch.Event) (string, []byte, error) {
 	}
 	kind := map[watch.EventType]string{watch.Added: "ADDED", watch.Modified: "MODIFIED", watch.Deleted: "DELETED"}[event.Type]
 	if s.out.View != negotiation.Table {
-		object, err := s.endpoint.encoded(event.Object, s.out)
+		object, err := s.endpoint.encoded(s.r.Context(), event.Object, s.out)
 		return kind, object, err
 	}
 	table, err := s.endpoint.tableOf(s.r, s.out, []*watch.Object{event.Object}, metav1.ListMeta{ResourceVersion: versionOf(event.Object.Revision)})

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 	"github.com/sampan-io/sampan/services/apiserver/internal/registry/table"
 	"github.com/sampan-io/sampan/services/apiserver/internal/response"
+	"github.com/sampan-io/sampan/services/apiserver/internal/rest"
 	"github.com/sampan-io/sampan/services/apiserver/internal/watch"
 )
 
@@ -67,6 +69,7 @@ type tableRow struct{ printed, object []byte }
 
 // tableOf prints cached objects.
 func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*watch.Object, meta metav1.ListMeta) (*tableDocument, error) {
+	ctx := r.Context()
 	policy, err := includeObject(r)
 	if err != nil {
 		return nil, err
@@ -77,17 +80,17 @@ func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*w
 	t := e.newTable(out, meta, len(objects))
 	for _, o := range objects {
 		var row tableRow
-		row.printed, err = o.Encoded(e.printed)
+		row.printed, err = o.Encoded(ctx, e.printed)
 		if err == nil {
 			switch policy {
 			case metav1.IncludeMetadata:
-				row.object, err = o.Encoded(e.partial)
+				row.object, err = o.Encoded(ctx, e.partial)
 			case metav1.IncludeObject:
-				row.object, err = o.Encoded(e.json)
+				row.object, err = o.Encoded(ctx, e.json)
 			}
 		}
 		if err != nil {
-			return nil, apierrors.NewInternalError(err)
+			return nil, rest.ConversionError(ctx, err)
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -126,8 +129,8 @@ func (e *endpoint) newTable(out negotiation.Output, meta metav1.ListMeta, rows i
 }
 
 // encodePrinted is the start of an object's row in JSON, up to the object.
-func (e *endpoint) encodePrinted(obj runtime.Object) ([]byte, error) {
-	obj, err := e.view(obj)
+func (e *endpoint) encodePrinted(ctx context.Context, obj runtime.Object) ([]byte, error) {
+	obj, err := e.view(ctx, obj)
 	if err != nil {
 		return nil, err
 	}
@@ -168,12 +171,12 @@ func (e *endpoint) tableOfObject(r *http.Request, out negotiation.Output, objs [
 		var row tableRow
 		switch policy {
 		case metav1.IncludeMetadata:
-			row.object, err = encodePartialJSON(obj)
+			row.object, err = encodePartialJSON(r.Context(), obj)
 		case metav1.IncludeObject:
 			row.object, err = response.JSON(obj)
 		}
 		if err == nil {
-			row.printed, err = e.encodePrinted(obj)
+			row.printed, err = e.encodePrinted(r.Context(), obj)
 		}
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)

@@ -56,7 +56,8 @@ type Resource struct {
 	// ToStored and FromStored convert where the served version is not the stored
 	// one; nil elsewhere. They do not change obj, except that FromStored of an
 	// untyped kind takes it over.
-	ToStored, FromStored func(obj runtime.Object) (runtime.Object, error)
+	// Another program may do it: the context bounds how long they wait.
+	ToStored, FromStored func(ctx context.Context, obj runtime.Object) (runtime.Object, error)
 	// Fields are the selectable fields besides metadata.name and
 	// metadata.namespace. Indexed are those of them that lists and watches are
 	// bucketed by.
@@ -101,11 +102,13 @@ type Untyped struct {
 	Coerce func(obj runtime.Object, track bool) (unknown []string, err error)
 	// Convert brings an object that it takes over into another version, for
 	// server-side apply: it keeps fields that the version does not know.
-	Convert func(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
+	Convert func(ctx context.Context, obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
+	// Remote says that another program converts between versions.
+	Remote bool
 	// Select reads the selectable fields of a stored object that it takes over, where
 	// another program must convert it first: they are then read when a list or watch
 	// asks for them, and not when the object is stored.
-	Select func(obj runtime.Object) (fields.Set, error)
+	Select func(ctx context.Context, obj runtime.Object) (fields.Set, error)
 	// ReplicasPaths is where each version keeps the replicas of its scale.
 	ReplicasPaths managedfields.ResourcePathMappings
 

@@ -32,8 +32,8 @@ func InVersion(stored *Resource, v Version) *Resource {
 	r.GroupVersionResource = v.GroupVersion.WithResource(stored.Resource)
 	r.New, r.NewList = v.New, v.NewList
 	r.StoredVersion = stored.StoredVersion
-	r.ToStored = func(obj runtime.Object) (runtime.Object, error) { return v.ToStored(obj) }
-	r.FromStored = func(obj runtime.Object) (runtime.Object, error) { return v.FromStored(obj) }
+	r.ToStored = func(_ context.Context, obj runtime.Object) (runtime.Object, error) { return v.ToStored(obj) }
+	r.FromStored = func(_ context.Context, obj runtime.Object) (runtime.Object, error) { return v.FromStored(obj) }
 	r.Strategy = v.strategy(stored.Strategy, v.ResetFields)
 	if stored.Fields != nil {
 		r.Fields = func(obj runtime.Object) fields.Set { return stored.Fields(v.stored(obj)) }

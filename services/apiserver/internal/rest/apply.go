@@ -24,7 +24,7 @@ func (s *Store) Apply(ctx context.Context, target Target, w Write, patch *unstru
 		} else {
 			current = current.DeepCopyObject() // the merge may return it
 		}
-		obj, err := s.managers.apply(target.Subresource, current, patch.DeepCopy(), w.Manager, force)
+		obj, err := s.managers.apply(ctx, target.Subresource, current, patch.DeepCopy(), w.Manager, force)
 		return obj, applyError(err)
 	})
 }

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"maps"
 	"strings"
 
@@ -69,7 +70,7 @@ func attributesOf(resources []*registry.Resource, obj runtime.Object) watch.Attr
 		}
 		view := obj
 		if r.FromStored != nil && r.Untyped == nil {
-			converted, err := r.FromStored(obj)
+			converted, err := r.FromStored(context.Background(), obj)
 			if err != nil {
 				continue
 			}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -38,11 +39,11 @@ func newCodec(resource *registry.Resource) codec {
 
 // encode is the object in the stored version, and its value. The resourceVersion
 // is taken off: it is the revision of the write.
-func (c codec) encode(obj registry.Object) (runtime.Object, []byte, error) {
+func (c codec) encode(ctx context.Context, obj registry.Object) (runtime.Object, []byte, error) {
 	obj.SetResourceVersion("")
 	var stored runtime.Object = obj
 	if c.resource.ToStored != nil {
-		converted, err := c.resource.ToStored(obj)
+		converted, err := c.resource.ToStored(ctx, obj)
 		if err != nil {
 			return nil, nil, fmt.Errorf("converting %s to its stored version: %w", c.resource.Kind, err)
 		}

@@ -33,7 +33,7 @@ func (s *Store) Create(ctx context.Context, namespace string, in runtime.Object,
 		return Result{}, err
 	}
 	request.AddWarning(ctx, uniqueOwners(obj))
-	if obj, err = s.trackCreate(obj, w.Manager); err != nil {
+	if obj, err = s.trackCreate(ctx, obj, w.Manager); err != nil {
 		return Result{}, err
 	}
 	if err := s.admitCreate(ctx, obj, w); err != nil {
@@ -45,11 +45,11 @@ func (s *Store) Create(ctx context.Context, namespace string, in runtime.Object,
 	return s.createGenerated(ctx, obj, w)
 }
 
-func (s *Store) trackCreate(obj registry.Object, manager string) (registry.Object, error) {
+func (s *Store) trackCreate(ctx context.Context, obj registry.Object, manager string) (registry.Object, error) {
 	obj.GetObjectKind().SetGroupVersionKind(s.gvk)
 	empty := s.resource.New()
 	empty.GetObjectKind().SetGroupVersionKind(s.gvk)
-	return asObject(s.managers.track("", empty, obj, manager))
+	return asObject(s.managers.track(ctx, "", empty, obj, manager))
 }
 
 // admitCreate runs the mutators, and defaults again what they left.
@@ -133,7 +133,7 @@ func (s *Store) createPrepared(ctx context.Context, strategy *registry.Strategy,
 }
 
 func (s *Store) storeNew(ctx context.Context, obj registry.Object, w Write) (Result, error) {
-	put, err := s.put(obj)
+	put, err := s.put(ctx, obj)
 	if err != nil {
 		return Result{}, err
 	}
@@ -143,7 +143,7 @@ func (s *Store) storeNew(ctx context.Context, obj registry.Object, w Write) (Res
 	stored, err := s.cache.Create(ctx, put)
 	if errors.Is(err, storage.ErrTooLarge) && len(obj.GetManagedFields()) > 0 {
 		obj.SetManagedFields(nil) // can be much of an object, and is dispensable
-		if put, err = s.put(obj); err == nil {
+		if put, err = s.put(ctx, obj); err == nil {
 			stored, err = s.cache.Create(ctx, put)
 		}
 	}

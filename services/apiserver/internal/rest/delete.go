@@ -45,7 +45,7 @@ func (s *Store) deleteOnce(ctx context.Context, namespace, name string, options 
 	if err != nil {
 		return Deletion{}, s.statusError(err, name)
 	}
-	old, err := s.decodeObject(current)
+	old, err := s.decodeObject(ctx, current)
 	if err != nil {
 		return Deletion{}, err
 	}
@@ -259,7 +259,7 @@ func (s *Store) propagation(obj registry.Object, options *metav1.DeleteOptions) 
 }
 
 func (s *Store) storeMarked(ctx context.Context, current *watch.Object, obj, old registry.Object, w Write) (Deletion, error) {
-	put, same, err := s.putChanged(obj, old)
+	put, same, err := s.putChanged(ctx, obj, old)
 	if err != nil {
 		return Deletion{}, err
 	}

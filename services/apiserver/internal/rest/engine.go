@@ -98,13 +98,13 @@ func (e *Engine) Get(ctx context.Context, resource schema.GroupResource, namespa
 	if err != nil {
 		return nil, s.statusError(err, name)
 	}
-	return s.shared(o)
+	return s.shared(ctx, o)
 }
 
 // shared is a cached object that nobody may change, in the served version.
-func (s *Store) shared(o *watch.Object) (runtime.Object, error) {
+func (s *Store) shared(ctx context.Context, o *watch.Object) (runtime.Object, error) {
 	if s.resource.FromStored != nil {
-		return s.decode(o)
+		return s.decode(ctx, o)
 	}
 	obj, err := o.Shared()
 	if err != nil {
@@ -125,7 +125,7 @@ func (e *Engine) List(ctx context.Context, resource schema.GroupResource, namesp
 	}
 	out := make([]runtime.Object, 0, len(list.Objects))
 	for _, o := range list.Objects {
-		obj, err := s.shared(o)
+		obj, err := s.shared(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -149,12 +149,12 @@ func (e *Engine) Create(ctx context.Context, resource schema.GroupResource, obj 
 	if err != nil {
 		return nil, err
 	}
-	return s.resultObject(result)
+	return s.resultObject(ctx, result)
 }
 
-func (s *Store) resultObject(r Result) (runtime.Object, error) {
+func (s *Store) resultObject(ctx context.Context, r Result) (runtime.Object, error) {
 	if r.Stored != nil {
-		return s.decode(r.Stored)
+		return s.decode(ctx, r.Stored)
 	}
 	return r.Object, nil
 }
@@ -179,7 +179,7 @@ func (e *Engine) Update(ctx context.Context, resource schema.GroupResource, subr
 	if err != nil {
 		return nil, err
 	}
-	return s.resultObject(result)
+	return s.resultObject(ctx, result)
 }
 
 // Delete implements registry.Writer.

@@ -46,16 +46,16 @@ func (e *Engine) Equivalents(resource schema.GroupVersionResource) []*Store {
 
 // ConvertTo is an object of this resource as one of an equivalent resource. The
 // object is not changed.
-func (s *Store) ConvertTo(other *Store, obj runtime.Object) (runtime.Object, error) {
+func (s *Store) ConvertTo(ctx context.Context, other *Store, obj runtime.Object) (runtime.Object, error) {
 	obj = obj.DeepCopyObject()
 	if s.resource.ToStored != nil {
-		stored, err := s.resource.ToStored(obj)
+		stored, err := s.resource.ToStored(ctx, obj)
 		if err != nil {
 			return nil, err
 		}
 		obj = stored
 	}
-	return other.served(obj)
+	return other.served(ctx, obj)
 }
 
 // Changed is the revision of the newest change of one of the resource's objects;
@@ -74,7 +74,7 @@ func (s *Store) Read(ctx context.Context, namespace, name string) (runtime.Objec
 	if err != nil {
 		return nil, s.statusError(err, name)
 	}
-	return s.shared(o)
+	return s.shared(ctx, o)
 }
 
 // ReadAll are the objects that a selector chooses, in the resource's version. They
@@ -86,7 +86,7 @@ func (s *Store) ReadAll(ctx context.Context, namespace string, selector labels.S
 	}
 	out := make([]runtime.Object, 0, len(list.Objects))
 	for _, o := range list.Objects {
-		obj, err := s.shared(o)
+		obj, err := s.shared(ctx, o)
 		if err != nil {
 			return nil, err
 		}

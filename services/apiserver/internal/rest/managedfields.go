@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,6 +57,17 @@ type managers struct {
 	bySubresource map[string]*managedfields.FieldManager
 	scale         *managedfields.FieldManager // of the scale subresource's own kind
 	types         managedfields.TypeConverter
+	// within makes the manager of a subresource for one request, where another program
+	// converts between versions: it waits no longer than the request. Nil elsewhere.
+	within func(ctx context.Context, subresource string) *managedfields.FieldManager
+}
+
+// of is the field manager of a subresource, for a request.
+func (m *managers) of(ctx context.Context, subresource string) *managedfields.FieldManager {
+	if m.within != nil {
+		return m.within(ctx, subresource)
+	}
+	return m.bySubresource[subresource]
 }
 
 // newManagers makes the field managers of a resource. Versions are all resources
@@ -118,13 +130,13 @@ func resetFilter(kind schema.GroupVersionKind, strategy *registry.Strategy) map[
 
 // track writes into obj who manages its fields after manager has changed old to
 // it. Old is an empty object on create.
-func (m *managers) track(subresource string, old, obj runtime.Object, manager string) runtime.Object {
-	return m.bySubresource[subresource].UpdateNoErrors(old, obj, manager)
+func (m *managers) track(ctx context.Context, subresource string, old, obj runtime.Object, manager string) runtime.Object {
+	return m.of(ctx, subresource).UpdateNoErrors(old, obj, manager)
 }
 
 // apply merges an applied configuration into current.
-func (m *managers) apply(subresource string, current runtime.Object, patch *unstructured.Unstructured, manager string, force bool) (runtime.Object, error) {
-	return m.bySubresource[subresource].Apply(current, patch, manager, force)
+func (m *managers) apply(ctx context.Context, subresource string, current runtime.Object, patch *unstructured.Unstructured, manager string, force bool) (runtime.Object, error) {
+	return m.of(ctx, subresource).Apply(current, patch, manager, force)
 }
 
 // kindConverter is what a field manager needs to know of one kind and its other
@@ -201,11 +213,11 @@ func (c *kindConverter) convert(obj runtime.Object, from, to schema.GroupVersion
 	if source == nil || destination == nil {
 		return nil, runtime.NewNotRegisteredErrForKind("sampan", from)
 	}
-	for _, step := range []func(runtime.Object) (runtime.Object, error){source.ToStored, destination.FromStored} {
+	for _, step := range []func(context.Context, runtime.Object) (runtime.Object, error){source.ToStored, destination.FromStored} {
 		if step == nil {
 			continue
 		}
-		converted, err := step(obj)
+		converted, err := step(context.Background(), obj)
 		if err != nil {
 			return nil, fmt.Errorf("converting %s: %w", from, err)
 		}

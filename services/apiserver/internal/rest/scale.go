@@ -106,7 +106,7 @@ func (c *Scaler) run(ctx context.Context, namespace, name string, w Write, chang
 		return nil, apierrors.NewInternalError(err)
 	}
 	if result.Stored != nil {
-		if obj, err = c.store.served(obj); err != nil {
+		if obj, err = c.store.served(ctx, obj); err != nil {
 			return nil, err
 		}
 	}

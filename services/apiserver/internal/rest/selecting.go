@@ -27,8 +27,8 @@ func newSelecting(cache watch.Store, resource *registry.Resource) *selecting {
 	}
 	s.fields = watch.Encoding{
 		Name: "fields/" + resource.GroupVersion().String() + "/" + resource.Untyped.Edition,
-		Encode: func(obj runtime.Object) ([]byte, error) {
-			set, err := resource.Untyped.Select(obj)
+		Encode: func(ctx context.Context, obj runtime.Object) ([]byte, error) {
+			set, err := resource.Untyped.Select(ctx, obj)
 			if err != nil {
 				return nil, err
 			}
@@ -51,8 +51,8 @@ func (s *selecting) asks(selector fields.Selector) bool {
 	return false
 }
 
-func (s *selecting) matches(o *watch.Object, selector fields.Selector) (bool, error) {
-	data, err := o.Encoded(s.fields)
+func (s *selecting) matches(ctx context.Context, o *watch.Object, selector fields.Selector) (bool, error) {
+	data, err := o.Encoded(ctx, s.fields)
 	if err != nil {
 		return false, err
 	}
@@ -81,7 +81,7 @@ func (s *selecting) List(ctx context.Context, opts watch.ListOptions) (*watch.Li
 			out = &watch.List{Revision: page.Revision, Remaining: -1}
 		}
 		for i, o := range page.Objects {
-			ok, err := s.matches(o, selector)
+			ok, err := s.matches(ctx, o, selector)
 			if err != nil {
 				return nil, err
 			}
@@ -124,7 +124,7 @@ func (s *selecting) Watch(ctx context.Context, opts watch.WatchOptions) (watch.W
 			return nil, err
 		}
 		for _, o := range list.Objects {
-			ok, err := s.matches(o, w.selector)
+			ok, err := s.matches(ctx, o, w.selector)
 			if err != nil {
 				return nil, err
 			}
@@ -154,7 +154,7 @@ func (w *selectingWatcher) Next(ctx context.Context, buf []watch.Event) ([]watch
 		}
 		kept := events[:start]
 		for _, event := range events[start:] {
-			event, ok, err := w.turn(event)
+			event, ok, err := w.turn(ctx, event)
 			if err != nil {
 				return buf, err
 			}
@@ -169,7 +169,7 @@ func (w *selectingWatcher) Next(ctx context.Context, buf []watch.Event) ([]watch
 }
 
 // turn is what an event is to the selection, and whether it is anything.
-func (w *selectingWatcher) turn(event watch.Event) (watch.Event, bool, error) {
+func (w *selectingWatcher) turn(ctx context.Context, event watch.Event) (watch.Event, bool, error) {
 	if event.Object == nil {
 		return event, true, nil
 	}
@@ -179,7 +179,7 @@ func (w *selectingWatcher) turn(event watch.Event) (watch.Event, bool, error) {
 		delete(w.known, key)
 		return event, had, nil
 	}
-	matches, err := w.store.matches(event.Object, w.selector)
+	matches, err := w.store.matches(ctx, event.Object, w.selector)
 	if err != nil {
 		return event, false, err
 	}

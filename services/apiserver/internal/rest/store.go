@@ -6,6 +6,8 @@ package rest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,24 +89,24 @@ func (s *Store) Get(ctx context.Context, namespace, name string) (runtime.Object
 	if err != nil {
 		return nil, s.statusError(err, name)
 	}
-	return s.decode(current)
+	return s.decode(ctx, current)
 }
 
 // decode is a fresh copy of a cached object in the served version.
-func (s *Store) decode(o *watch.Object) (runtime.Object, error) {
+func (s *Store) decode(ctx context.Context, o *watch.Object) (runtime.Object, error) {
 	obj, err := o.Decode()
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	return s.served(obj)
+	return s.served(ctx, obj)
 }
 
 // served converts an object from the stored to the served version.
-func (s *Store) served(obj runtime.Object) (runtime.Object, error) {
+func (s *Store) served(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	if s.resource.FromStored != nil {
-		converted, err := s.resource.FromStored(obj)
+		converted, err := s.resource.FromStored(ctx, obj)
 		if err != nil {
-			return nil, apierrors.NewInternalError(err)
+			return nil, ConversionError(ctx, err)
 		}
 		obj = converted
 	}
@@ -113,11 +115,11 @@ func (s *Store) served(obj runtime.Object) (runtime.Object, error) {
 }
 
 // put encodes an object for the store. Obj must not be changed afterwards.
-func (s *Store) put(obj registry.Object) (watch.Put, error) {
+func (s *Store) put(ctx context.Context, obj registry.Object) (watch.Put, error) {
 	p := watch.Put{Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	stored, value, err := s.codec.encode(obj)
+	stored, value, err := s.codec.encode(ctx, obj)
 	if err != nil {
-		return p, apierrors.NewInternalError(err)
+		return p, ConversionError(ctx, err)
 	}
 	p.Stored, p.Object = value, stored
 	if s.resource.Untyped != nil && s.resource.ToStored == nil {
@@ -127,6 +129,15 @@ func (s *Store) put(obj registry.Object) (watch.Put, error) {
 		p.TTL = s.resource.TTL(obj)
 	}
 	return p, nil
+}
+
+// ConversionError is what a client is told when its object could not be converted or
+// encoded: that its time is over, if that is why.
+func ConversionError(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within requested timeout: %v", err), 0)
+	}
+	return apierrors.NewInternalError(err)
 }
 
 func defaultObject(strategy *registry.Strategy, obj runtime.Object) {

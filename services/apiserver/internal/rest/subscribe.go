@@ -140,7 +140,7 @@ func (s *subscription) view(o *watch.Object) runtime.Object {
 	if o == nil {
 		return nil
 	}
-	obj, err := s.store.shared(o)
+	obj, err := s.store.shared(context.Background(), o)
 	if err != nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,22 +17,34 @@ func newUntypedManagers(resource *registry.Resource) *managers {
 	m := &managers{bySubresource: map[string]*managedfields.FieldManager{}}
 	types := newLazyTypes(resource.Types)
 	m.types = types
-	m.bySubresource[""] = newUntypedManager(resource, types, "", resource.Strategy)
+	m.bySubresource[""] = newUntypedManager(context.Background(), resource, types, "")
 	for _, sub := range resource.Subresources {
 		switch {
 		case sub.Update != nil:
-			m.bySubresource[sub.Name] = newUntypedManager(resource, types, sub.Name, sub.Update)
+			m.bySubresource[sub.Name] = newUntypedManager(context.Background(), resource, types, sub.Name)
 		case sub.Scale != nil:
 			m.scale = newScaleManager(sub.Name)
+		}
+	}
+	if resource.Untyped.Remote {
+		m.within = func(ctx context.Context, subresource string) *managedfields.FieldManager {
+			return newUntypedManager(ctx, resource, types, subresource)
 		}
 	}
 	return m
 }
 
-func newUntypedManager(resource *registry.Resource, types managedfields.TypeConverter, subresource string, strategy *registry.Strategy) *managedfields.FieldManager {
+func newUntypedManager(ctx context.Context, resource *registry.Resource, types managedfields.TypeConverter, subresource string) *managedfields.FieldManager {
+	strategy := resource.Strategy
+	if sub := resource.Subresource(subresource); sub != nil {
+		strategy = sub.Update
+	}
 	kind := resource.GroupVersion().WithKind(resource.Kind)
 	converter := &untypedConverter{
-		kindConverter: kindConverter{kind: kind, create: resource.New, strategy: resource.Strategy}, convert: resource.Untyped.Convert,
+		kindConverter: kindConverter{kind: kind, create: resource.New, strategy: resource.Strategy},
+		convert: func(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error) {
+			return resource.Untyped.Convert(ctx, obj, to)
+		},
 	}
 	manager, err := managedfields.NewDefaultCRDFieldManager(
 		types, converter, converter, converter, kind, kind.GroupVersion(), subresource, resetFilter(kind, strategy))

@@ -99,7 +99,7 @@ func (u *update) attempt(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, s.statusError(err, u.target.Name)
 	}
-	old, err := s.decodeObject(current)
+	old, err := s.decodeObject(ctx, current)
 	if err != nil {
 		return Result{}, err
 	}
@@ -122,8 +122,8 @@ func (u *update) attempt(ctx context.Context) (Result, error) {
 	return result, err
 }
 
-func (s *Store) decodeObject(o *watch.Object) (registry.Object, error) {
-	obj, err := s.decode(o)
+func (s *Store) decodeObject(ctx context.Context, o *watch.Object) (registry.Object, error) {
+	obj, err := s.decode(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (u *update) changed(ctx context.Context, old registry.Object) (registry.Obj
 	}
 	request.AddWarning(ctx, uniqueOwners(obj))
 	if !u.target.Tracked {
-		return asObject(u.store.managers.track(u.tracker(), old, obj, u.write.Manager))
+		return asObject(u.store.managers.track(ctx, u.tracker(), old, obj, u.write.Manager))
 	}
 	return obj, nil
 }
@@ -260,7 +260,7 @@ func (s *Store) removeFinished(ctx context.Context, u *update, current *watch.Ob
 
 // storeChanged writes the object unless it equals what is stored.
 func (s *Store) storeChanged(ctx context.Context, u *update, current *watch.Object, obj, old registry.Object) (Result, error) {
-	put, same, err := s.putChanged(obj, old)
+	put, same, err := s.putChanged(ctx, obj, old)
 	if err != nil {
 		return Result{}, err
 	}
@@ -275,7 +275,7 @@ func (s *Store) storeChanged(ctx context.Context, u *update, current *watch.Obje
 	stored, err := s.cache.Update(ctx, put, current.Revision)
 	if errors.Is(err, storage.ErrTooLarge) && len(obj.GetManagedFields()) > 0 {
 		obj.SetManagedFields(nil)
-		if put, err = s.put(obj); err == nil {
+		if put, err = s.put(ctx, obj); err == nil {
 			stored, err = s.cache.Update(ctx, put, current.Revision)
 		}
 	}
@@ -297,22 +297,41 @@ func (s *Store) storedOtherwise(current *watch.Object) bool {
 
 // putChanged encodes the object, and says whether it equals old, the times in
 // managedFields aside.
-func (s *Store) putChanged(obj, old registry.Object) (watch.Put, bool, error) {
-	before, err := s.put(old)
+func (s *Store) putChanged(ctx context.Context, obj, old registry.Object) (watch.Put, bool, error) {
+	if s.resource.Untyped != nil && s.resource.ToStored != nil {
+		return s.putConverted(ctx, obj, old)
+	}
+	before, err := s.put(ctx, old)
 	if err != nil {
 		return before, false, err
 	}
 	managed := obj.GetManagedFields()
 	if sameManagers(managed, old.GetManagedFields()) {
 		obj.SetManagedFields(old.GetManagedFields())
-		after, err := s.put(obj)
+		after, err := s.put(ctx, obj)
 		if err != nil || bytes.Equal(before.Stored, after.Stored) {
 			return after, err == nil, err
 		}
 		obj.SetManagedFields(managed)
 	}
-	after, err := s.put(obj)
+	after, err := s.put(ctx, obj)
 	return after, false, err
+}
+
+// putConverted is putChanged for an untyped object of another version than the
+// stored one, which only the new object is brought into: that may take another
+// program.
+func (s *Store) putConverted(ctx context.Context, obj, old registry.Object) (watch.Put, bool, error) {
+	managed := obj.GetManagedFields()
+	same := sameManagers(managed, old.GetManagedFields())
+	if same {
+		obj.SetManagedFields(old.GetManagedFields())
+		if same = apiequality.Semantic.DeepEqual(obj, old); !same {
+			obj.SetManagedFields(managed)
+		}
+	}
+	put, err := s.put(ctx, obj)
+	return put, same, err
 }
 
 // retryable turns the loss of a race into errRetry.
@@ -341,7 +360,7 @@ func (u *update) create(ctx context.Context) (Result, error) {
 	}
 	wipeSystemFields(obj)
 	if !u.target.Tracked {
-		if obj, err = s.trackCreate(obj, u.write.Manager); err != nil {
+		if obj, err = s.trackCreate(ctx, obj, u.write.Manager); err != nil {
 			return Result{}, err
 		}
 	}

@@ -2,6 +2,7 @@ package watch_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -327,7 +328,7 @@ func TestPagedListIsConsistent(t *testing.T) {
 func TestFormsAreMadeOnceAndWithinTheBudget(t *testing.T) {
 	c := newCache(t, newStore(t), watch.Options{Budget: watch.NewBudget(600)})
 	made := 0
-	form := watch.Encoding{Name: "test", Encode: func(runtime.Object) ([]byte, error) {
+	form := watch.Encoding{Name: "test", Encode: func(context.Context, runtime.Object) ([]byte, error) {
 		made++
 		return make([]byte, 40), nil
 	}}
@@ -336,7 +337,7 @@ func TestFormsAreMadeOnceAndWithinTheBudget(t *testing.T) {
 		objects = append(objects, mustCreate(t, c, newPod("default", fmt.Sprintf("p%d", i), "", "web")))
 	}
 	for range 3 {
-		if _, err := objects[0].Encoded(form); err != nil {
+		if _, err := objects[0].Encoded(t.Context(), form); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -344,13 +345,13 @@ func TestFormsAreMadeOnceAndWithinTheBudget(t *testing.T) {
 		t.Errorf("form was made %d times", made)
 	}
 	for _, object := range objects {
-		if _, err := object.Encoded(form); err != nil {
+		if _, err := object.Encoded(t.Context(), form); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := made
 	for _, object := range objects {
-		if _, err := object.Encoded(form); err != nil {
+		if _, err := object.Encoded(t.Context(), form); err != nil {
 			t.Fatal(err)
 		}
 	}

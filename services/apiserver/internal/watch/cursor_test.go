@@ -130,7 +130,7 @@ func TestBookmarksKeepQuietWatchesFresh(t *testing.T) {
 func TestSupersededObjectsGiveTheirFormsBack(t *testing.T) {
 	budget := watch.NewBudget(1 << 30)
 	c := newCache(t, newStore(t), watch.Options{Budget: budget, RingBytes: 2000})
-	form := watch.Encoding{Name: "test", Encode: func(runtime.Object) ([]byte, error) { return make([]byte, 1000), nil }}
+	form := watch.Encoding{Name: "test", Encode: func(context.Context, runtime.Object) ([]byte, error) { return make([]byte, 1000), nil }}
 	w := mustWatch(t, c, watch.WatchOptions{Labels: labels.SelectorFromSet(labels.Set{"app": "web"})})
 	object := mustCreate(t, c, newPod("default", "a", "", "web"))
 	for i := range 500 {
@@ -141,7 +141,7 @@ func TestSupersededObjectsGiveTheirFormsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range events {
-			if _, err := e.Object.Encoded(form); err != nil {
+			if _, err := e.Object.Encoded(t.Context(), form); err != nil {
 				t.Fatal(err)
 			}
 		}

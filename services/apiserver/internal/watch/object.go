@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -33,15 +34,16 @@ type Object struct {
 // form is a derived form of an object: bytes, or the shared decoded object.
 type form struct {
 	name  string
-	once  sync.Once
 	bytes []byte
 	obj   runtime.Object
 	size  int64
 	err   error
 	used  atomic.Bool // since the budget last looked
 
-	owner *Object // whose mu guards next
+	owner *Object // whose mu guards what follows
 	next  *form
+	made  bool          // what is above is set
+	wait  chan struct{} // closed when it is made; nil while nobody waits
 
 	older, newer     *form // in the budget's list, guarded by its mu, as are
 	listed, released bool
@@ -61,17 +63,19 @@ const decodedFactor = 4
 // included: for protobuf exactly the body of a GET. Shared; must not be changed.
 func (o *Object) Wire() []byte { return o.wire }
 
-// Encoded is the object in another form, made on first use and shared.
-func (o *Object) Encoded(e Encoding) ([]byte, error) {
+// Encoded is the object in another form, made on first use and shared. The context
+// is of this reader alone: when it ends while another makes the form, that one goes
+// on.
+func (o *Object) Encoded(ctx context.Context, e Encoding) ([]byte, error) {
 	if o.wireForm == e.Name && e.Name != "" {
 		return o.wire, nil
 	}
-	f, err := o.form(e.Name, func(f *form) error {
+	f, err := o.form(ctx, e.Name, func(f *form) error {
 		obj, err := o.Decode()
 		if err != nil {
 			return err
 		}
-		f.bytes, err = e.Encode(obj)
+		f.bytes, err = e.Encode(ctx, obj)
 		f.size = int64(len(f.bytes))
 		return err
 	})
@@ -99,7 +103,7 @@ func (o *Object) Decode() (runtime.Object, error) {
 // Shared is a decoded form that all callers share and none may change. It costs
 // a decode only on first use while it is held in the cache's budget.
 func (o *Object) Shared() (runtime.Object, error) {
-	f, err := o.form(sharedForm, func(f *form) error {
+	f, err := o.form(context.Background(), sharedForm, func(f *form) error {
 		obj, err := o.Decode()
 		f.obj, f.size = obj, decodedFactor*int64(len(o.wire))
 		return err
@@ -112,36 +116,88 @@ func (o *Object) Shared() (runtime.Object, error) {
 
 var errFormUnfinished = errors.New("making a form of the object ended without one")
 
-// form finds or makes a derived form. Readers that come together make it once.
-func (o *Object) form(name string, fill func(*form) error) (*form, error) {
-	o.mu.Lock()
-	f, keep := o.forms, !o.loose
-	for f != nil && f.name != name {
-		f = f.next
-	}
-	if f == nil {
-		f = &form{name: name, owner: o, err: errFormUnfinished}
-		if keep {
-			f.next, o.forms = o.forms, f
+// form finds or makes a derived form. Readers that come together make it once,
+// unless the time of the one who makes it ends before theirs.
+func (o *Object) form(ctx context.Context, name string, fill func(*form) error) (*form, error) {
+	for {
+		f, mine, kept := o.find(name)
+		if mine {
+			return o.fill(f, kept, fill)
+		}
+		if err := f.await(ctx); err != nil {
+			return nil, err
+		}
+		if f.err == nil {
+			if !f.used.Load() {
+				f.used.Store(true)
+			}
+			return f, nil
+		}
+		if !errors.Is(f.err, context.Canceled) && !errors.Is(f.err, context.DeadlineExceeded) {
+			return nil, f.err
 		}
 	}
-	o.mu.Unlock()
-	made := false
-	f.once.Do(func() {
-		f.err = fill(f)
-		f.size += formOverhead
-		made = true
-	})
-	switch {
-	case f.err != nil:
-		o.drop(f)
+}
+
+// find is the form of that name. One that is new is the caller's to fill, and kept
+// says that others find it.
+func (o *Object) find(name string) (f *form, mine, kept bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for f = o.forms; f != nil; f = f.next {
+		if f.name == name {
+			return f, false, true
+		}
+	}
+	f = &form{name: name, owner: o, err: errFormUnfinished}
+	if !o.loose {
+		f.next, o.forms = o.forms, f
+	}
+	return f, true, !o.loose
+}
+
+// fill makes a form that this reader has begun.
+func (o *Object) fill(f *form, kept bool, fill func(*form) error) (*form, error) {
+	defer func() { // even when fill panics: others wait
+		o.mu.Lock()
+		f.made = true
+		if f.wait != nil {
+			close(f.wait)
+		}
+		o.mu.Unlock()
+		if f.err != nil {
+			o.drop(f)
+		}
+	}()
+	f.err = fill(f)
+	f.size += formOverhead
+	if f.err != nil {
 		return nil, f.err
-	case made && keep:
+	}
+	if kept {
 		o.cache.options.Budget.charge(f)
-	case !f.used.Load():
-		f.used.Store(true)
 	}
 	return f, nil
+}
+
+// await returns when the form is made, or ctx has ended.
+func (f *form) await(ctx context.Context) error {
+	f.owner.mu.Lock()
+	if f.made {
+		f.owner.mu.Unlock()
+		return nil
+	}
+	if f.wait == nil {
+		f.wait = make(chan struct{})
+	}
+	wait := f.wait
+	f.owner.mu.Unlock()
+	select {
+	case <-wait:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // drop forgets a form that the budget has no room for.

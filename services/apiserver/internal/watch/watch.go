@@ -44,8 +44,9 @@ type Config struct {
 type Encoding struct {
 	Name string
 	// Encode makes the form of an object that carries its resourceVersion,
-	// apiVersion and kind. It must not change or keep obj.
-	Encode func(obj runtime.Object) ([]byte, error)
+	// apiVersion and kind. It must not change or keep obj. The context is that of
+	// the reader who asks first.
+	Encode func(ctx context.Context, obj runtime.Object) ([]byte, error)
 }
 
 // Versions says how fresh a read must be (API concepts: resource versions).

@@ -27,7 +27,7 @@ func (kinds) Equivalents(resource schema.GroupVersionResource, _ string) []inter
 	return []intercept.Target{{Resource: v1.WithResource(resource.Resource), Kind: v1.WithKind("HorizontalPodAutoscaler")}}
 }
 
-func (kinds) Convert(obj runtime.Object, _, _ schema.GroupVersionResource) (runtime.Object, error) {
+func (kinds) Convert(_ context.Context, obj runtime.Object, _, _ schema.GroupVersionResource) (runtime.Object, error) {
 	return obj, nil
 }
 

@@ -38,7 +38,7 @@ type Kinds interface {
 	Equivalents(resource schema.GroupVersionResource, subresource string) []Target
 	// Convert is an object of one resource as one of an equivalent resource. The
 	// object is not changed.
-	Convert(obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error)
+	Convert(ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error)
 }
 
 // Request is one write as webhooks and policies see it. It is used by one
@@ -167,7 +167,7 @@ type Version struct {
 }
 
 // As is the request in the version that was matched.
-func (r *Request) As(target Target) (*Version, error) {
+func (r *Request) As(ctx context.Context, target Target) (*Version, error) {
 	if v := r.versions[target]; v != nil {
 		return v, nil
 	}
@@ -177,7 +177,7 @@ func (r *Request) As(target Target) (*Version, error) {
 			if *obj == nil {
 				continue
 			}
-			converted, err := r.kinds.Convert(*obj, r.Resource, target.Resource)
+			converted, err := r.kinds.Convert(ctx, *obj, r.Resource, target.Resource)
 			if err != nil {
 				return nil, fmt.Errorf("failed to convert object version: %w", err)
 			}
@@ -195,7 +195,7 @@ func (r *Request) As(target Target) (*Version, error) {
 // request's, and says whether that changes it. Absent fields are set again.
 func (r *Request) Change(ctx context.Context, v *Version, obj runtime.Object) (changed bool, err error) {
 	if v.Resource != r.Resource && v.Kind != r.Kind {
-		if obj, err = r.kinds.Convert(obj, v.Resource, r.Resource); err != nil {
+		if obj, err = r.kinds.Convert(ctx, obj, v.Resource, r.Resource); err != nil {
 			return false, err
 		}
 	}

@@ -34,7 +34,7 @@ func (noKinds) Kind(schema.GroupVersionKind) (policy.Kind, bool) { return nil, f
 func (noKinds) Equivalents(schema.GroupVersionResource, string) []intercept.Target {
 	return nil
 }
-func (noKinds) Convert(obj runtime.Object, _, _ schema.GroupVersionResource) (runtime.Object, error) {
+func (noKinds) Convert(_ context.Context, obj runtime.Object, _, _ schema.GroupVersionResource) (runtime.Object, error) {
 	return obj, nil
 }
 

@@ -227,7 +227,7 @@ func (m *mutating) mutate(ctx context.Context, policy *boundMutation, mutation *
 	if mutation.err != nil {
 		return false, mutation.err
 	}
-	v, err := m.request.As(u.target)
+	v, err := m.request.As(ctx, u.target)
 	if err != nil {
 		return false, err
 	}

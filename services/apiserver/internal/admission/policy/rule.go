@@ -132,7 +132,7 @@ func (r *rule) uses(ctx context.Context, kinds Kinds, request *intercept.Request
 		}
 		for _, param := range found {
 			u := use{binding: b, target: target, param: param}
-			if u.version, err = request.As(target); err != nil {
+			if u.version, err = request.As(ctx, target); err != nil {
 				failed(failure{b, err})
 				continue
 			}

@@ -48,7 +48,7 @@ func (c *caller) match(ctx context.Context, h *hook, r *intercept.Request) (inte
 	if err != nil || !ok || len(h.conditions) == 0 {
 		return target, ok && err == nil, err
 	}
-	v, err := r.As(target)
+	v, err := r.As(ctx, target)
 	if err != nil {
 		return target, false, apierrors.NewInternalError(err)
 	}

@@ -80,7 +80,7 @@ func (m *Mutating) one(ctx, limited context.Context, h *hook, index int, r *inte
 
 // call asks one webhook, and changes the object as it wants.
 func (m *Mutating) call(ctx context.Context, h *hook, target intercept.Target, index int, r *intercept.Request) (changed bool, err error) {
-	v, err := r.As(target)
+	v, err := r.As(ctx, target)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}

@@ -82,7 +82,7 @@ func (p *Validating) matching(ctx context.Context, all []*hook, r *intercept.Req
 		if !ok {
 			continue
 		}
-		v, err := r.As(target)
+		v, err := r.As(ctx, target)
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}

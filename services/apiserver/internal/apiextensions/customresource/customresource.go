@@ -110,7 +110,7 @@ func (k *kind) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, crd 
 		FromStored: served.fromStored, Strategy: served.strategy(), Table: printed(v.AdditionalPrinterColumns),
 		Types: served.types,
 		Untyped: &registry.Untyped{
-			Edition: k.edition, Coerce: served.coerce, Convert: k.relate, ReplicasPaths: k.replicasPaths(),
+			Edition: k.edition, Remote: k.converter.ByWebhook(), Coerce: served.coerce, Convert: k.relate, ReplicasPaths: k.replicasPaths(),
 			Model: modelName(version.WithKind(k.names.Kind)), ListModel: modelName(version.WithKind(k.names.ListKind)), Models: served.models,
 		},
 		Subresources: served.subresources(),
@@ -156,8 +156,8 @@ func (v *view) coerce(obj runtime.Object, track bool) ([]string, error) {
 }
 
 // fromStored makes of a stored object what this version serves.
-func (v *view) fromStored(obj runtime.Object) (runtime.Object, error) {
-	converted, s, err := v.kind.convert(obj, v.gvk.Version)
+func (v *view) fromStored(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	converted, s, err := v.kind.convert(ctx, obj, v.gvk.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -166,8 +166,8 @@ func (v *view) fromStored(obj runtime.Object) (runtime.Object, error) {
 }
 
 // toStored makes of an object of another version what is stored.
-func (k *kind) toStored(obj runtime.Object) (runtime.Object, error) {
-	converted, s, err := k.convert(obj.DeepCopyObject(), k.storage)
+func (k *kind) toStored(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	converted, s, err := k.convert(ctx, obj.DeepCopyObject(), k.storage)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (k *kind) toStored(obj runtime.Object) (runtime.Object, error) {
 }
 
 // convert brings an object into a version, whose schema is still to be applied.
-func (k *kind) convert(obj runtime.Object, version string) (*unstructured.Unstructured, *structural.Schema, error) {
+func (k *kind) convert(ctx context.Context, obj runtime.Object, version string) (*unstructured.Unstructured, *structural.Schema, error) {
 	s, err := k.schema(version)
 	if err != nil {
 		return nil, nil, err
@@ -185,18 +185,18 @@ func (k *kind) convert(obj runtime.Object, version string) (*unstructured.Unstru
 	if err != nil {
 		return nil, nil, err
 	}
-	converted, err := k.converter.Convert(context.Background(), u, schema.GroupVersion{Group: k.group, Version: version})
+	converted, err := k.converter.Convert(ctx, u, schema.GroupVersion{Group: k.group, Version: version})
 	return converted, s, err
 }
 
 // relate brings an object into a version, with fields that its schema does not
 // know: server-side apply needs them when it comes back.
-func (k *kind) relate(obj runtime.Object, to schema.GroupVersion) (runtime.Object, error) {
+func (k *kind) relate(ctx context.Context, obj runtime.Object, to schema.GroupVersion) (runtime.Object, error) {
 	u, err := asUnstructured(obj)
 	if err != nil {
 		return nil, err
 	}
-	return k.converter.Convert(context.Background(), u, to)
+	return k.converter.Convert(ctx, u, to)
 }
 
 func asUnstructured(obj runtime.Object) (*unstructured.Unstructured, error) {

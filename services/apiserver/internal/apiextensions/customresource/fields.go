@@ -1,6 +1,7 @@
 package customresource
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -46,8 +47,8 @@ func (v *view) addFields(r *registry.Resource) {
 		r.Indexed = fieldNames(v.spec.SelectableFields)
 		return
 	}
-	r.Untyped.Select = func(obj runtime.Object) (fields.Set, error) {
-		converted, err := v.fromStored(obj)
+	r.Untyped.Select = func(ctx context.Context, obj runtime.Object) (fields.Set, error) {
+		converted, err := v.fromStored(ctx, obj)
 		if err != nil {
 			return nil, err
 		}

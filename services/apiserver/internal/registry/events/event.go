@@ -40,7 +40,7 @@ func Events(ttl time.Duration) *registry.Resource {
 	return r
 }
 
-func toStored(obj runtime.Object) (runtime.Object, error) {
+func toStored(_ context.Context, obj runtime.Object) (runtime.Object, error) {
 	event, ok := obj.(*eventsv1.Event)
 	if !ok {
 		return nil, fmt.Errorf("converting an event: %T is not of events.k8s.io/v1", obj)
@@ -48,7 +48,7 @@ func toStored(obj runtime.Object) (runtime.Object, error) {
 	return ToCore(event), nil
 }
 
-func fromStored(obj runtime.Object) (runtime.Object, error) {
+func fromStored(_ context.Context, obj runtime.Object) (runtime.Object, error) {
 	event, ok := obj.(*corev1.Event)
 	if !ok {
 		return nil, fmt.Errorf("converting an event: %T is not of v1", obj)

@@ -45,7 +45,7 @@ func TestBothGroupsShareAStore(t *testing.T) {
 	if set := ours.Fields(stored); set["regarding.name"] != "web" || set["reportingController"] != "kubelet" {
 		t.Errorf("fields are %v", set)
 	}
-	if _, err := ours.FromStored(&corev1.Pod{}); err == nil {
+	if _, err := ours.FromStored(t.Context(), &corev1.Pod{}); err == nil {
 		t.Error("a pod was converted to an event")
 	}
 }

@@ -191,11 +191,11 @@ func exercise(t *testing.T, r *registry.Resource, obj, old runtime.Object) {
 // throughStore is an object as it comes back after it was stored.
 func throughStore(t *testing.T, r *registry.Resource, obj runtime.Object) runtime.Object {
 	t.Helper()
-	stored, err := r.ToStored(obj.DeepCopyObject())
+	stored, err := r.ToStored(t.Context(), obj.DeepCopyObject())
 	if err != nil {
 		t.Fatalf("%s: %v", name(r), err)
 	}
-	back, err := r.FromStored(stored)
+	back, err := r.FromStored(t.Context(), stored)
 	if err != nil {
 		t.Fatalf("%s: %v", name(r), err)
 	}
