@@ -145,13 +145,7 @@ func TestFailingBackendHurtsNothingElse(t *testing.T) {
 	h.register(f)
 	h.await("v1."+group, apiregistrationv1.ConditionTrue, "Passed")
 	f.fail.Store(true)
-	touch := func() { // its Service changes, so that it is looked at
-		if _, err := h.Client.CoreV1().Services("default").Patch(t.Context(), "fleet", "application/merge-patch+json",
-			[]byte(fmt.Sprintf(`{"metadata":{"annotations":{"at":%q}}}`, time.Now())), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	touch()
+	h.touch()
 	condition := h.await("v1."+group, apiregistrationv1.ConditionFalse, "FailedDiscoveryCheck")
 	if !strings.Contains(condition.Message, "bad status from https://fleet.default.svc:") || !strings.HasSuffix(condition.Message, ": 500") {
 		t.Errorf("message %q", condition.Message)

@@ -35,6 +35,8 @@ type fleet struct {
 	*httptest.Server
 	authority *pki.Authority
 	fail      atomic.Bool // answers 500 to everything
+	// discovery answers instead of the right list of resources.
+	discovery atomic.Pointer[http.HandlerFunc]
 	// handle is called for the paths that are not discovery.
 	handle http.HandlerFunc
 }
@@ -83,6 +85,10 @@ func (f *fleet) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {
 	case "/apis/" + group + "/v1":
+		if odd := f.discovery.Load(); odd != nil {
+			(*odd)(w, r)
+			return
+		}
 		_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
 			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/v1",
 			APIResources: []metav1.APIResource{
@@ -135,6 +141,15 @@ func (h *harness) register(f *fleet) {
 		h.t.Fatal(err)
 	}
 	if _, err := h.client.ApiregistrationV1().APIServices().Create(h.t.Context(), newAPIService(f.port(), f.authority), metav1.CreateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// touch has the fleet checked again: its Service changes.
+func (h *harness) touch() {
+	h.t.Helper()
+	if _, err := h.Client.CoreV1().Services("default").Patch(h.t.Context(), "fleet", "application/merge-patch+json",
+		[]byte(fmt.Sprintf(`{"metadata":{"annotations":{"at":%q}}}`, time.Now())), metav1.PatchOptions{}); err != nil {
 		h.t.Fatal(err)
 	}
 }

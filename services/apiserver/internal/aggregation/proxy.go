@@ -1,6 +1,8 @@
 package aggregation
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -58,5 +60,9 @@ type responder struct{ apiService string }
 
 // Error implements proxyutil.ErrorResponder.
 func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
+	if errors.Is(req.Context().Err(), context.DeadlineExceeded) {
+		response.Error(w, req, apierrors.NewTimeoutError(fmt.Sprintf("the server of APIService %s did not answer within the request's timeout", r.apiService), 0))
+		return
+	}
 	response.Error(w, req, apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach the server of APIService %s: %v", r.apiService, err)))
 }
