@@ -142,10 +142,11 @@ func TestGateChecksClientCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			client := server.Client()
-			client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{pair}
-			client.CloseIdleConnections()
-			response, err := client.Get(server.URL + "/metrics")
+			// Each with a connection of its own: one that is taken again has its first certificate.
+			transport := server.Client().Transport.(*http.Transport).Clone()
+			transport.TLSClientConfig.Certificates = []tls.Certificate{pair}
+			defer transport.CloseIdleConnections()
+			response, err := (&http.Client{Transport: transport}).Get(server.URL + "/metrics")
 			if err != nil {
 				t.Fatal(err)
 			}
