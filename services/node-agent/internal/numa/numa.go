@@ -136,13 +136,34 @@ func (p *Pool) load() error {
 		return fmt.Errorf("reading %s: its checksum is wrong", p.file)
 	case s.Policy != Policy:
 		return fmt.Errorf("configured policy %q differs from state checkpoint policy %q", Policy, s.Policy)
-	case len(s.Entries) > 0 && !maps.Equal(s.Nodes, p.free):
+	case len(s.Entries) > 0 && !slices.Equal(slices.Sorted(maps.Keys(s.Nodes)), slices.Sorted(maps.Keys(p.free))):
 		return fmt.Errorf("the NUMA nodes in %s are not this machine's", p.file)
 	}
 	for uid, containers := range s.Entries {
 		p.entries[types.UID(uid)] = containers
 	}
+	return p.fits()
+}
+
+// fits refuses what pods have been given of nodes that have become too small. Nodes
+// of virtual machines grow and shrink while they run, so a change alone is none.
+func (p *Pool) fits() error {
+	blocks := p.blocks()
+	for _, b := range blocks {
+		if p.room(b.Nodes, blocks) < 0 {
+			return fmt.Errorf("pods have more memory of the NUMA nodes %v in %s than these have", b.Nodes, p.file)
+		}
+	}
 	return nil
+}
+
+// blocks are all that were given. Caller must hold mu, or be alone.
+func (p *Pool) blocks() []Block {
+	var out []Block
+	for _, containers := range p.entries {
+		out = slices.AppendSeq(out, maps.Values(containers))
+	}
+	return out
 }
 
 func (s *state) sum() uint32 {
@@ -235,10 +256,7 @@ func (p *Pool) Allocate(pod *corev1.Pod) error {
 // choose finds the fewest nodes with enough memory. A node that some container has
 // alone is not shared out among several, and the reverse. Caller must hold mu.
 func (p *Pool) choose(size int64, more map[string]Block) ([]int, error) {
-	blocks := slices.Collect(maps.Values(more))
-	for _, containers := range p.entries {
-		blocks = append(blocks, slices.Collect(maps.Values(containers))...)
-	}
+	blocks := slices.AppendSeq(p.blocks(), maps.Values(more))
 	ids := slices.Sorted(maps.Keys(p.free))
 	var best []int
 	for mask := uint(1); mask < 1<<len(ids); mask++ {

@@ -85,10 +85,17 @@ func TestStateAndReservationsThatDoNotFitAreRefused(t *testing.T) {
 		"another sum":     func() error { _, err := numa.Open(file+"x", nodes, map[int]int64{0: gibi}, 2*gibi); return err },
 		"no such node":    func() error { _, err := numa.Open(file+"x", nodes, map[int]int64{3: gibi}, gibi); return err },
 		"another machine": func() error { _, err := numa.Open(file, nodes, map[int]int64{0: gibi}, gibi); return err },
+		"a smaller machine": func() error {
+			_, err := numa.Open(file, map[int]int64{0: 3 * gibi / 2, 1: 8 * gibi}, map[int]int64{0: gibi}, gibi)
+			return err
+		},
 	} {
 		if try() == nil {
 			t.Errorf("%s was taken", name)
 		}
+	}
+	if _, err := numa.Open(file, map[int]int64{0: 16 * gibi, 1: 8 * gibi}, map[int]int64{0: gibi}, gibi); err != nil {
+		t.Errorf("a machine whose memory has grown: %v", err)
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
