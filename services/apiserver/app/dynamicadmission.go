@@ -51,17 +51,18 @@ func (s *server) resourcesOf(kind schema.GroupVersionKind) []*registry.Resource 
 func (s *server) newConfiguredAdmission() (run func(life context.Context)) {
 	s.security.resourcesOf = s.resourcesOf
 	source := intercept.Source{Reader: s.engine, Kinds: servedKinds{s.engine}, Authorizer: s.security.authorizer}
+	conditions := intercept.NewConditionMetrics()
 	webhooks := webhook.New(webhook.Config{
-		Log: s.log, Configuration: s.engine, Source: source, Environments: s.security.environments,
+		Log: s.log, Configuration: s.engine, Source: source, Environments: s.security.environments, Conditions: conditions,
 		Resolver: serviceresolver.New(s.engine), Writer: s.engine,
 		MutatingCredentials: s.security.configurations.MutatingWebhooks, ValidatingCredentials: s.security.configurations.ValidatingWebhooks,
 	})
 	s.security.configured.MutatingWebhooks, s.security.configured.ValidatingWebhooks = webhooks.Mutating, webhooks.Validating
 	policies := policy.Config{
-		Configuration: s.engine, Source: source, Environments: s.security.environments, Kinds: servedKinds{s.engine}, Metrics: policy.NewMetrics(),
+		Configuration: s.engine, Source: source, Environments: s.security.environments, Kinds: servedKinds{s.engine}, Metrics: policy.NewMetrics(conditions),
 	}
 	s.security.configured.MutatingPolicies, s.security.configured.ValidatingPolicies = policy.NewMutating(policies), policy.NewValidating(policies)
-	s.storeMetrics = append(s.storeMetrics, s.security.measures, webhooks.Metrics, policies.Metrics)
+	s.storeMetrics = append(s.storeMetrics, s.security.measures, conditions, webhooks.Metrics, policies.Metrics)
 	status := &policy.Status{State: s.engine, Environments: s.security.environments, Schemas: s.servedSchemas, Log: s.log}
 	return func(life context.Context) {
 		s.running.Go(func() { webhooks.Run(life) })

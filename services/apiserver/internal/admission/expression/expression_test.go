@@ -76,8 +76,8 @@ func TestVariablesAreEvaluatedOnceAndOnlyWhenAsked(t *testing.T) {
 		if problem != nil {
 			t.Fatal(problem)
 		}
-		budget := expression.Budget(1000)
-		value, err := program.Run(t.Context(), variables(configMap()).With(scope), &budget)
+		vars, budget := variables(configMap()), expression.Budget(1000)
+		value, err := program.Run(t.Context(), vars.With(scope, nil), &budget)
 		if err != nil {
 			return nil, err
 		}

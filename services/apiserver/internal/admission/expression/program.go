@@ -94,13 +94,16 @@ func (b *Budget) spend(cost *uint64) bool {
 // *OutOfBudgetError.
 func (p *Program) Run(ctx context.Context, vars *Variables, budget *Budget) (ref.Val, error) {
 	vars.ctx, vars.budget = ctx, budget
-	value, details, err := p.program.ContextEval(ctx, vars)
+	value, details, err := vars.Frame.eval(ctx, p.program, vars)
 	if *budget < 0 || details == nil || !budget.spend(details.ActualCost()) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		*budget = -1
 		return nil, &OutOfBudgetError{Source: p.source}
+	}
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("expression '%v' resulted in error: %w", p.source, err)

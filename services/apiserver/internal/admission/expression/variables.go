@@ -145,17 +145,26 @@ type Variables struct {
 	Object, OldObject, Request, Namespace, Params ref.Val
 	// Authorizer and RequestResource are nil where expressions have no authorizer.
 	Authorizer, RequestResource ref.Val
+	// Frame may be nil; then each expression has one of its own.
+	Frame *Frame
 
 	composed *lazy.MapValue
 	ctx      context.Context
 	budget   *Budget
 }
 
-// With are the variables as the expressions of a policy see them, with its own
-// variables, which are evaluated when they are first asked for.
-func (v Variables) With(scope *Scope) *Variables {
-	vars := &v
-	if scope == nil || scope.fields == nil {
+// With are the variables as the expressions of a policy see them, with a parameter
+// (nil for none), and with its own variables, which are evaluated when they are
+// first asked for. Where it has neither they are v itself.
+func (v *Variables) With(scope *Scope, params ref.Val) *Variables {
+	composing := scope != nil && scope.fields != nil
+	if !composing && params == nil {
+		return v
+	}
+	copied := *v
+	vars := &copied
+	vars.Params = params
+	if !composing {
 		return vars
 	}
 	vars.composed = lazy.NewMapValue(scope.fields)

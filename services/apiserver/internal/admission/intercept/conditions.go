@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -39,13 +40,17 @@ func CompileConditions(e *expression.Environments, list []admissionregistrationv
 }
 
 // Met says whether all conditions are true. One that is false decides, whatever
-// errors there are; an error decides otherwise.
-func (c Conditions) Met(ctx context.Context, vars *expression.Variables) (bool, error) {
+// errors there are; an error decides otherwise. The metrics tell of it under the
+// subject's name.
+func (c Conditions) Met(ctx context.Context, vars *expression.Variables, metrics *ConditionMetrics, subject Subject) (bool, error) {
+	started := time.Now()
+	defer func() { metrics.evaluated(subject, time.Since(started)) }()
 	var failures []error
 	budget := expression.Budget(celconfig.RuntimeCELCostBudgetMatchConditions)
 	for i := range c {
 		if c[i].err != nil {
 			failures = append(failures, c[i].err)
+			metrics.failed(subject)
 			continue
 		}
 		value, err := c[i].program.Run(ctx, vars, &budget)
@@ -55,6 +60,7 @@ func (c Conditions) Met(ctx context.Context, vars *expression.Variables) (bool, 
 			return false, err
 		case err != nil:
 			failures = append(failures, err)
+			metrics.failed(subject)
 		case value == types.False:
 			return false, nil
 		}

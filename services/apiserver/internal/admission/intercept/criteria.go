@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -134,21 +136,27 @@ func isNamespace(a *admission.Attributes) bool {
 }
 
 // Exempt says that no webhook or policy may see a write: one of the server itself,
-// or to the configuration of webhooks and policies, so that a bad one can always be
-// repaired.
+// one to the configuration of webhooks and policies, so that a bad one can always be
+// repaired, and reviews of access and identity, which webhooks and policies ask for
+// themselves.
 func Exempt(ctx context.Context, a *admission.Attributes) bool {
-	return admission.IsInternal(ctx) || a.Resource.Group == admissionregistrationv1.GroupName && slices.Contains([]string{
-		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
-		"validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
-	}, a.Resource.Resource)
-}
-
-// ExemptFromPolicies says that no policy may see a write: reviews of access and
-// identity, which policies ask for themselves.
-func ExemptFromPolicies(ctx context.Context, a *admission.Attributes) bool {
-	return Exempt(ctx, a) || slices.Contains([]schema.GroupResource{
-		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"}, {Group: "authentication.k8s.io", Resource: "tokenreviews"},
-		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}, {Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
-		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"}, {Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
-	}, a.Resource.GroupResource())
+	if admission.IsInternal(ctx) {
+		return true
+	}
+	switch a.Resource.Group {
+	case admissionregistrationv1.GroupName:
+		switch a.Resource.Resource {
+		case "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
+			"validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+			return true
+		}
+	case authenticationv1.GroupName:
+		return a.Resource.Resource == "selfsubjectreviews" || a.Resource.Resource == "tokenreviews"
+	case authorizationv1.GroupName:
+		switch a.Resource.Resource {
+		case "localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews":
+			return true
+		}
+	}
+	return false
 }

@@ -52,10 +52,15 @@ type Request struct {
 	others    []Target // equivalents, once known
 	known     bool
 	versions  map[Target]*Version
+	last      *Version          // that was asked for, of them
 	namespace *corev1.Namespace // once read
 	nsValue   ref.Val
 	all, own  ref.Val // authorizers
+	frame     expression.Frame
 }
+
+// Close ends the evaluation of expressions about the request.
+func (r *Request) Close() { r.frame.Close() }
 
 // Source is where requests are seen from.
 type Source struct {
@@ -64,7 +69,7 @@ type Source struct {
 	Authorizer authz.Authorizer // nil leaves expressions without one
 }
 
-// Request wraps a write.
+// Request wraps a write. It must be closed.
 func (s Source) Request(a *admission.Attributes) *Request {
 	return &Request{Attributes: a, reader: s.Reader, kinds: s.Kinds, authorizer: s.Authorizer}
 }
@@ -161,14 +166,18 @@ type Version struct {
 	Target
 	Object, OldObject runtime.Object
 
-	request *admissionv1.AdmissionRequest
-	vars    *expression.Variables
-	json    [2][]byte
+	request             *admissionv1.AdmissionRequest
+	conditionVars, vars *expression.Variables
+	json                [2][]byte
 }
 
 // As is the request in the version that was matched.
 func (r *Request) As(ctx context.Context, target Target) (*Version, error) {
+	if r.last != nil && r.last.Target == target {
+		return r.last, nil
+	}
 	if v := r.versions[target]; v != nil {
+		r.last = v
 		return v, nil
 	}
 	v := &Version{Target: target, Object: r.Object, OldObject: r.OldObject}
@@ -187,7 +196,7 @@ func (r *Request) As(ctx context.Context, target Target) (*Version, error) {
 	if r.versions == nil {
 		r.versions = map[Target]*Version{}
 	}
-	r.versions[target] = v
+	r.versions[target], r.last = v, v
 	return v, nil
 }
 
@@ -202,7 +211,7 @@ func (r *Request) Change(ctx context.Context, v *Version, obj runtime.Object) (c
 	changed, warning, err := r.Replace(obj)
 	request.AddWarning(ctx, warning)
 	if changed {
-		r.versions = nil
+		r.versions, r.last = nil, nil
 	}
 	return changed, err
 }
@@ -266,42 +275,41 @@ func (v *Version) JSON() (object, old []byte, err error) {
 }
 
 // ConditionVariables are what match conditions see of the request in one version.
+// They are shared.
 func (r *Request) ConditionVariables(v *Version) *expression.Variables {
-	vars := r.variables(v)
-	vars.Namespace = types.NullValue
-	return &vars
-}
-
-// Variables are what a policy's expressions see of the request in one version: its
-// namespace too.
-func (r *Request) Variables(ctx context.Context, v *Version) (expression.Variables, error) {
-	vars := r.variables(v)
-	if r.nsValue == nil {
-		var namespace *corev1.Namespace
-		if r.Namespace != "" && !isNamespace(r.Attributes) {
-			var err error
-			if namespace, err = r.readNamespace(ctx); err != nil {
-				return expression.Variables{}, err
-			}
-		}
-		r.nsValue = expression.NamespaceValue(namespace)
-	}
-	vars.Namespace = r.nsValue
-	return vars, nil
-}
-
-func (r *Request) variables(v *Version) expression.Variables {
-	if v.vars != nil {
-		return *v.vars
+	if v.conditionVars != nil {
+		return v.conditionVars
 	}
 	if r.all == nil && r.authorizer != nil {
 		r.all, r.own = expression.AuthorizerValues(r.authorizer, r.User, expression.Resource{
 			GroupVersionResource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name,
 		})
 	}
-	v.vars = &expression.Variables{
-		Object: expression.Value(v.Object), OldObject: expression.Value(v.OldObject),
-		Request: expression.RequestValue(r.AdmissionRequest(v)), Authorizer: r.all, RequestResource: r.own,
+	v.conditionVars = &expression.Variables{
+		Object: expression.Value(v.Object), OldObject: expression.Value(v.OldObject), Namespace: types.NullValue,
+		Request: expression.RequestValue(r.AdmissionRequest(v)), Authorizer: r.all, RequestResource: r.own, Frame: &r.frame,
 	}
-	return *v.vars
+	return v.conditionVars
+}
+
+// Variables are what a policy's expressions see of the request in one version: its
+// namespace too. They are shared.
+func (r *Request) Variables(ctx context.Context, v *Version) (*expression.Variables, error) {
+	if v.vars != nil {
+		return v.vars, nil
+	}
+	if r.nsValue == nil {
+		var namespace *corev1.Namespace
+		if r.Namespace != "" && !isNamespace(r.Attributes) {
+			var err error
+			if namespace, err = r.readNamespace(ctx); err != nil {
+				return nil, err
+			}
+		}
+		r.nsValue = expression.NamespaceValue(namespace)
+	}
+	vars := *r.ConditionVariables(v)
+	vars.Namespace = r.nsValue
+	v.vars = &vars
+	return v.vars, nil
 }

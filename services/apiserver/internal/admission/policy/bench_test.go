@@ -56,7 +56,7 @@ func BenchmarkHundredPolicies(b *testing.B) {
 	}
 	plugin := policy.NewValidating(policy.Config{
 		Configuration: state, Source: intercept.Source{Reader: state, Kinds: noKinds{}, Authorizer: authz.Union{}},
-		Environments: expression.NewEnvironments(), Kinds: noKinds{}, Metrics: policy.NewMetrics(),
+		Environments: expression.NewEnvironments(), Kinds: noKinds{}, Metrics: policy.NewMetrics(intercept.NewConditionMetrics()),
 	})
 	cm := &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}, Data: map[string]string{"key": "value"},

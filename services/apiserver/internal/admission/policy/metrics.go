@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/admission/expression"
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
 	"github.com/sampan-io/sampan/services/apiserver/internal/request"
 )
 
@@ -17,10 +18,12 @@ import (
 type Metrics struct {
 	validatingChecks, mutatingChecks       *prometheus.CounterVec
 	validatingDurations, mutatingDurations *prometheus.HistogramVec
+	conditions                             *intercept.ConditionMetrics
 }
 
-// NewMetrics makes the metrics; they are registered as a Collector.
-func NewMetrics() *Metrics {
+// NewMetrics makes the metrics; they are registered as a Collector. Those of match
+// conditions are webhooks' too, and are not part of them.
+func NewMetrics(conditions *intercept.ConditionMetrics) *Metrics {
 	buckets := []float64{0.0000005, 0.001, 0.01, 0.1, 1.0}
 	counter := func(subsystem, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "apiserver", Subsystem: subsystem, Name: "check_total", Help: help}, labels)
@@ -30,6 +33,7 @@ func NewMetrics() *Metrics {
 	}
 	const validating, mutating = "validating_admission_policy", "mutating_admission_policy"
 	return &Metrics{
+		conditions:          conditions,
 		validatingChecks:    counter(validating, "Checks by validating policies that failed, by what was done about it.", "policy", "policy_binding", "error_type", "enforcement_action"),
 		validatingDurations: histogram(validating, "Time of checks by validating policies that failed.", "policy", "policy_binding", "error_type", "enforcement_action"),
 		mutatingChecks:      counter(mutating, "Mutations by policies.", "policy", "policy_binding", "error_type"),
@@ -75,7 +79,14 @@ func errorKind(err error) string {
 		return noError
 	case errors.As(err, &spent):
 		return "out_of_budget"
-	case strings.HasPrefix(err.Error(), "compilation error"):
+	}
+	return messageKind(err.Error())
+}
+
+// messageKind is the kind of a validation that failed, which upstream reads off its
+// message: "invalid_error" also where an expression is false.
+func messageKind(message string) string {
+	if strings.HasPrefix(message, "compilation") {
 		return "compile_error"
 	}
 	return "invalid_error"

@@ -150,7 +150,7 @@ func partOf(policy string, u use) part {
 // Admit implements admission.Mutator: policies change the object one after the other,
 // in the order of their names.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
-	if intercept.ExemptFromPolicies(ctx, a) {
+	if intercept.Exempt(ctx, a) {
 		return nil
 	}
 	policies, err := p.policies.Get(ctx)
@@ -158,6 +158,7 @@ func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 		return err
 	}
 	m := &mutating{Mutating: p, request: p.config.Source.Request(a), rounds: intercept.RoundsOf[part](a, MutatingName)}
+	defer m.request.Close()
 	for i := range policies.active {
 		if err := m.policy(ctx, &policies.active[i]); err != nil {
 			return err
@@ -195,7 +196,7 @@ func (m *mutating) use(ctx context.Context, policy *boundMutation, u use) error 
 			m.denials = append(m.denials, denial{policy.name, u.binding.name, err.Error(), metav1.StatusReasonInvalid})
 		}
 	}
-	met, err := policy.met(ctx, m.request, u)
+	met, err := policy.met(ctx, m.config.Metrics.conditions, m.request, u)
 	if err != nil {
 		refuse(err)
 		return nil
@@ -235,9 +236,8 @@ func (m *mutating) mutate(ctx context.Context, policy *boundMutation, mutation *
 	if err != nil {
 		return false, err
 	}
-	vars.Params = u.vars.Params
 	budget := expression.Budget(celconfig.RuntimeCELCostBudget)
-	value, err := mutation.program.Run(ctx, vars.With(policy.scope), &budget)
+	value, err := mutation.program.Run(ctx, vars.With(policy.scope, u.vars.Params), &budget)
 	if err != nil {
 		return false, err
 	}

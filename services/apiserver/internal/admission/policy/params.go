@@ -38,10 +38,11 @@ type parameters struct {
 	ref      *admissionregistrationv1.ParamRef
 	selector labels.Selector // of ref, nil for one by name
 	invalid  error
+	none     []runtime.Object // one that is nil
 }
 
 func newParameters(kind *admissionregistrationv1.ParamKind, ref *admissionregistrationv1.ParamRef) parameters {
-	p := parameters{kind: kind, ref: ref}
+	p := parameters{kind: kind, ref: ref, none: []runtime.Object{nil}}
 	if ref != nil && ref.Selector != nil {
 		p.selector, p.invalid = metav1.LabelSelectorAsSelector(ref.Selector)
 	}
@@ -52,7 +53,7 @@ func newParameters(kind *admissionregistrationv1.ParamKind, ref *admissionregist
 // the policy takes none, and none where the binding allows that there are none.
 func (p *parameters) collect(ctx context.Context, kinds Kinds, namespace string) ([]runtime.Object, error) {
 	if p.kind == nil || p.ref == nil {
-		return []runtime.Object{nil}, nil
+		return p.none, nil
 	}
 	if p.invalid != nil {
 		return nil, p.invalid

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/google/cel-go/common/types/ref"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -140,10 +141,7 @@ func (r *rule) uses(ctx context.Context, kinds Kinds, request *intercept.Request
 			if err != nil {
 				return err
 			}
-			if param != nil {
-				vars.Params = expression.Value(param)
-			}
-			u.vars = vars.With(r.scope)
+			u.vars = vars.With(r.scope, paramValue(param))
 			if err := visit(u); err != nil {
 				return err
 			}
@@ -165,11 +163,20 @@ func (r *rule) bound(ctx context.Context, kinds Kinds, request *intercept.Reques
 }
 
 // met says whether the match conditions hold. Namespaces are not shown to them.
-func (r *rule) met(ctx context.Context, request *intercept.Request, u use) (bool, error) {
+func (r *rule) met(ctx context.Context, conditions *intercept.ConditionMetrics, request *intercept.Request, u use) (bool, error) {
 	if len(r.conditions) == 0 {
 		return true, nil
 	}
-	vars := request.ConditionVariables(u.version)
-	vars.Params = u.vars.Params
-	return r.conditions.Met(ctx, vars)
+	vars := request.ConditionVariables(u.version).With(nil, u.vars.Params)
+	return r.conditions.Met(ctx, vars, conditions, intercept.Subject{
+		Name: r.name, Kind: "policy", Type: "validate", Operation: request.Operation,
+	})
+}
+
+// paramValue is a parameter in the language, nil for none.
+func paramValue(param runtime.Object) ref.Val {
+	if param == nil {
+		return nil
+	}
+	return expression.Value(param)
 }

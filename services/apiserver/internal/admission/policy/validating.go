@@ -172,7 +172,7 @@ func compileValidating(e *expression.Environments, policy *admissionregistration
 
 // Validate implements admission.Validator.
 func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
-	if intercept.ExemptFromPolicies(ctx, a) {
+	if intercept.Exempt(ctx, a) {
 		return nil
 	}
 	policies, err := p.policies.Get(ctx)
@@ -180,6 +180,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 		return err
 	}
 	c := &checking{Validating: p, request: p.config.Source.Request(a)}
+	defer c.request.Close()
 	for i := range policies.active {
 		if err := c.policy(ctx, &policies.active[i]); err != nil {
 			return err
@@ -234,7 +235,7 @@ func (c *checking) policy(ctx context.Context, policy *boundPolicy) error {
 }
 
 func (c *checking) use(ctx context.Context, policy *boundPolicy, u use) {
-	met, err := policy.met(ctx, c.request, u)
+	met, err := policy.met(ctx, c.config.Metrics.conditions, c.request, u)
 	if err != nil {
 		c.failed(ctx, policy, u, 0, err, 0)
 		return
@@ -260,7 +261,7 @@ func (c *checking) use(ctx context.Context, policy *boundPolicy, u use) {
 				c.failed(ctx, policy, u, i, err, time.Since(started))
 				return
 			}
-			c.denied(ctx, policy, u, i, denial{policy.name, u.binding.name, message, v.reason}, noError, time.Since(started))
+			c.denied(ctx, policy, u, i, denial{policy.name, u.binding.name, message, v.reason}, messageKind(message), time.Since(started))
 		}
 	}
 	c.annotate(ctx, policy, u)

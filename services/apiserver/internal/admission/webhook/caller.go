@@ -31,6 +31,9 @@ func (e *callError) Error() string {
 // Unwrap gives the reason.
 func (e *callError) Unwrap() error { return e.reason }
 
+// rejection is the refusal of a webhook.
+type rejection struct{ *apierrors.StatusError }
+
 // caller asks webhooks of one kind.
 type caller struct {
 	kind     string // "admit" or "validating", in metrics
@@ -52,23 +55,19 @@ func (c *caller) match(ctx context.Context, h *hook, r *intercept.Request) (inte
 	if err != nil {
 		return target, false, apierrors.NewInternalError(err)
 	}
-	met, err := h.conditions.Met(ctx, r.ConditionVariables(v))
-	operation := string(r.Operation)
-	if err != nil {
-		c.metrics.conditions.WithLabelValues(h.Name, "webhook", c.kind, operation).Inc()
-		if h.ignores() {
-			return target, false, nil
-		}
-		return target, false, apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf("webhook %q: evaluating match conditions: %w", h.Name, err))
+	subject := intercept.Subject{Name: h.Name, Kind: "webhook", Type: c.kind, Operation: r.Operation}
+	met, err := h.conditions.Met(ctx, r.ConditionVariables(v), c.metrics.conditions, subject)
+	if err != nil && !h.ignores() {
+		return target, false, apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, err)
 	}
 	if !met {
-		c.metrics.exclusions.WithLabelValues(h.Name, "webhook", c.kind, operation).Inc()
+		c.metrics.conditions.Excluded(subject)
 	}
-	return target, met, nil
+	return target, met && err == nil, nil
 }
 
 // ask calls a webhook and returns its valid answer that allows the request. Errors
-// are an API status for a refusal, or a *callError.
+// are a *rejection, a *callError, or another API status.
 func (c *caller) ask(ctx context.Context, h *hook, r *intercept.Request, v *intercept.Version) (*admissionv1.AdmissionResponse, error) {
 	if r.DryRun && !h.quiet() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.Name))
@@ -98,7 +97,7 @@ func (c *caller) ask(ctx context.Context, h *hook, r *intercept.Request, v *inte
 		request.AddWarning(ctx, warning)
 	}
 	if !response.Allowed {
-		return nil, refusal(h.Name, response.Result)
+		return nil, &rejection{refusal(h.Name, response.Result)}
 	}
 	return response, nil
 }
@@ -156,14 +155,15 @@ func refusal(name string, result *metav1.Status) *apierrors.StatusError {
 // finish counts a call, and decides what its error means: nil to go on.
 func (c *caller) finish(ctx context.Context, h *hook, r *intercept.Request, started time.Time, failure error, annotate func()) error {
 	var call *callError
-	var status *apierrors.StatusError
+	var refused *rejection
 	end := ending{code: http.StatusOK}
 	switch {
 	case failure == nil:
 	case errors.As(failure, &call):
-		end = ending{rejected: !h.ignores(), why: callingError, code: call.code}
-	case errors.As(failure, &status):
-		end = ending{rejected: true, why: noError, code: int(status.ErrStatus.Code)}
+		end = ending{rejected: !h.ignores(), why: callingError, code: call.code, canceled: errors.Is(call, context.Canceled)}
+	case errors.As(failure, &refused):
+		end = ending{rejected: true, why: noError, code: int(refused.ErrStatus.Code)}
+		failure = refused.StatusError
 	default:
 		end = ending{rejected: true, why: internalError}
 	}
@@ -177,8 +177,10 @@ func (c *caller) finish(ctx context.Context, h *hook, r *intercept.Request, star
 	if !h.ignores() {
 		return apierrors.NewInternalError(failure)
 	}
-	c.metrics.failOpen.WithLabelValues(h.Name, c.kind).Inc()
-	annotate()
+	if !end.canceled {
+		c.metrics.failOpen.WithLabelValues(h.Name, c.kind).Inc()
+		annotate()
+	}
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/admission/intercept"
 )
 
 // maxCode bounds the codes in metrics.
@@ -18,12 +20,12 @@ type Metrics struct {
 	requests   *prometheus.CounterVec
 	open       *prometheus.GaugeVec
 	opened     *prometheus.CounterVec
-	conditions *prometheus.CounterVec
-	exclusions *prometheus.CounterVec
+	conditions *intercept.ConditionMetrics
 }
 
-// NewMetrics makes the metrics; they are registered as a Collector.
-func NewMetrics() *Metrics {
+// NewMetrics makes the metrics; they are registered as a Collector. Those of match
+// conditions are policies' too, and are not part of them.
+func NewMetrics(conditions *intercept.ConditionMetrics) *Metrics {
 	const namespace, subsystem = "apiserver", "admission"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: name, Help: help}, labels)
@@ -40,13 +42,12 @@ func NewMetrics() *Metrics {
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "webhook_circuit_open", Help: "1 while a webhook is not waited for.",
 		}, []string{"name", "type"}),
-		conditions: counter("match_condition_evaluation_errors_total", "Match conditions that failed to evaluate.", "name", "kind", "type", "operation"),
-		exclusions: counter("match_condition_exclusions_total", "Requests that match conditions left out.", "name", "kind", "type", "operation"),
+		conditions: conditions,
 	}
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.duration, m.rejections, m.failOpen, m.requests, m.open, m.opened, m.conditions, m.exclusions}
+	return []prometheus.Collector{m.duration, m.rejections, m.failOpen, m.requests, m.open, m.opened}
 }
 
 // Describe implements prometheus.Collector.
@@ -69,7 +70,7 @@ func (m *Metrics) called(name, kind, operation string, took time.Duration, end e
 	code := strconv.Itoa(min(end.code, maxCode))
 	m.duration.WithLabelValues(name, kind, operation, rejected).Observe(took.Seconds())
 	m.requests.WithLabelValues(name, kind, operation, code, rejected).Inc()
-	if end.rejected {
+	if end.rejected && !end.canceled {
 		m.rejections.WithLabelValues(name, kind, operation, end.why, code).Inc()
 	}
 }
@@ -79,6 +80,7 @@ type ending struct {
 	rejected bool
 	why      string
 	code     int
+	canceled bool // by the client, which says nothing of the webhook
 }
 
 // Kinds of errors in metrics.

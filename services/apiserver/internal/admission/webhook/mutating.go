@@ -48,6 +48,7 @@ func (m *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
 	limited, cancel := budget(ctx)
 	defer cancel()
 	r := m.source.Request(a)
+	defer r.Close()
 	for index, h := range hooks.all {
 		if err := m.one(ctx, limited, h, index, r, rounds); err != nil {
 			return err

@@ -17,6 +17,7 @@ type Config struct {
 	Configuration intercept.Configuration
 	Source        intercept.Source
 	Environments  *expression.Environments
+	Conditions    *intercept.ConditionMetrics
 	Resolver      *serviceresolver.Resolver
 	// Writer records events about webhooks that are not waited for.
 	Writer registry.Writer
@@ -35,7 +36,7 @@ type Webhooks struct {
 
 // New makes the plugins. Run must run for breakers to close again.
 func New(config Config) *Webhooks {
-	metrics := NewMetrics()
+	metrics := NewMetrics(config.Conditions)
 	watch := newWatchdog(config.Log, config.Writer, metrics)
 	snapshot := func(resource, kind string, credentials *Credentials) *intercept.Snapshot[*hooks] {
 		b := &builder{environments: config.Environments, clients: &clients{resolver: config.Resolver, credentials: credentials}, kind: kind}

@@ -43,6 +43,7 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 		return nil
 	}
 	r := p.source.Request(a)
+	defer r.Close()
 	calls, err := p.matching(ctx, hooks.all, r)
 	if err != nil || len(calls) == 0 {
 		return err
