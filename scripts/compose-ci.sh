@@ -2,10 +2,11 @@
 # Checks the composed cluster on an engine of its own: images, start, the demo, and what happens when things break. Leaves nothing behind.
 # Needs root, the programs in bin/ (make compose-test builds them) and, for the packages and the base image, Debian's mirror.
 #   SAMPAN_ENGINE_ROOT   keeps the engine's images in that folder for the next time
+#   SAMPAN_OUTAGE        seconds that the bus and then the API server are away (15)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-began=$SECONDS
+began=$SECONDS outage=${SAMPAN_OUTAGE:-15}
 say() { printf '%4ds  %s\n' $((SECONDS - began)) "$*"; }
 die() { echo "compose-ci: $*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || die "needs root, for an engine of its own"
@@ -179,19 +180,19 @@ say "memory of the containers:"
 docker stats --no-stream --format '{{.Name}} {{.MemUsage}}' | sed "s/^$COMPOSE_PROJECT_NAME[-_]//" | awk '{printf "       %-24s %s\n", $1, $2}' | sort
 
 # --- What breaks.
-say "the bus is away for 10 s"
+say "the bus is away for $outage s"
 before=$(restarts)
 away() {
   raw stop -t 2 nats >/dev/null 2>&1
   kubectl create service nodeport late --tcp=80:8080 --node-port=30009 >/dev/null
   kubectl set selector service late app=web >/dev/null
   until_true 20 "a Service that was made without the bus" ask 30009
-  sleep 8
+  sleep "$outage"
   raw start nats >/dev/null 2>&1
 }
 answering away
-say "the API server is away for 15 s"
-away() { raw stop -t 5 apiserver >/dev/null 2>&1; sleep 15; raw start apiserver >/dev/null 2>&1; }
+say "the API server is away for $outage s"
+away() { raw stop -t 5 apiserver >/dev/null 2>&1; sleep "$outage"; raw start apiserver >/dev/null 2>&1; }
 answering away
 until_true 30 "the API server" kubectl get --raw /readyz
 until_true 30 "two Ready nodes" ready 2
