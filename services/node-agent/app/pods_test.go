@@ -2,11 +2,15 @@ package app_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -598,6 +602,40 @@ spec:
 	if resolv := s.read("shared", "/etc/resolv.conf"); !strings.Contains(resolv, "search default.svc.cluster.local svc.cluster.local cluster.local") || !strings.Contains(resolv, "nameserver 10.96.0.10\noptions ndots:5\n") {
 		s.t.Errorf("/etc/resolv.conf:\n%s", resolv)
 	}
+	before := s.until("shared", "to be ready", ready)
+	s.killPause()
+	after := s.until("shared", "to run in a new sandbox", func(pod *corev1.Pod) bool {
+		return ready(pod) && statusOf(pod, "one").RestartCount > 0 && statusOf(pod, "two").RestartCount > 0
+	})
+	if last := statusOf(after, "one").LastTerminationState.Terminated; last == nil || last.ExitCode != 137 || last.ContainerID != containerID(before) {
+		s.t.Errorf("the container before ended with %+v", last)
+	}
+	s.mustEvent("shared", "SandboxChanged: Pod sandbox changed, it will be killed and re-created.")
 	s.remove("shared")
 	s.gone("shared")
+}
+
+// killPause kills the only process that keeps a PID namespace of the site's pods alive.
+func (s *site) killPause() {
+	s.t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, path := range names {
+		name, _ := os.ReadFile(path)
+		groups, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cgroup"))
+		if string(name) != "pause\n" || !strings.Contains(string(groups), s.cgroup+"/") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			s.t.Fatal(err)
+		}
+		return
+	}
+	s.t.Fatal("no pause process")
 }

@@ -29,6 +29,7 @@ type starter struct {
 	pod     *corev1.Pod
 	plan    *plan
 	runtime cri.Pod
+	grace   int64 // seconds that a container gets whose hook fails
 
 	sandbox string
 	config  *runtimeapi.PodSandboxConfig
@@ -46,7 +47,7 @@ func (w *worker) startJob(ctx context.Context, pod *corev1.Pod, p *plan) {
 	for _, st := range p.starts {
 		w.job.starts[st.spec.Name] = true
 	}
-	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, failed: map[string]hold{}, resized: map[string]bool{}, volumeImages: map[string]string{}}
+	s := &starter{worker: w, pod: pod, plan: p, runtime: w.runtime, grace: w.graceOf(pod, false), failed: map[string]hold{}, resized: map[string]bool{}, volumeImages: map[string]string{}}
 	for _, st := range p.starts {
 		s.resized[st.spec.Name] = w.forResize(st.spec.Name)
 	}
@@ -120,6 +121,9 @@ func (s *starter) ensureSandbox(ctx context.Context) error {
 		s.podIPs = podstatus.PodIPs(s.pod, &s.runtime, s.cfg.Node.HostIPs)
 		s.config.Metadata.Attempt = s.runtime.Sandbox().GetMetadata().GetAttempt()
 		return nil
+	}
+	if len(s.runtime.Sandboxes) > 0 {
+		s.cfg.Events.Event(s.pod, nil, false, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	for _, old := range s.runtime.Sandboxes {
 		if err := s.stopSandbox(ctx, old.GetId()); err != nil {
@@ -261,7 +265,7 @@ func (s *starter) postStart(ctx context.Context, st start, id string) *hold {
 	response, statusErr := s.cfg.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if statusErr == nil {
 		c := cri.Container{ContainerStatus: response.GetStatus(), SandboxID: s.sandbox}
-		if err := s.stopContainer(ctx, s.pod, c, ending{message: "FailedPostStartHook", grace: s.graceOf(s.pod, false)}); err != nil {
+		if err := s.stopContainer(ctx, s.pod, c, ending{message: "FailedPostStartHook", grace: s.grace}); err != nil {
 			s.cfg.Log.WarnContext(ctx, "Stopping a container whose hook failed", "pod", name(s.pod), "container", st.spec.Name, "err", err)
 		}
 	}

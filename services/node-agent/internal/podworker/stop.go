@@ -26,6 +26,7 @@ const minimalGrace = 2
 func (w *worker) die(ctx context.Context, pod *corev1.Pod, gone bool) (next time.Time) {
 	w.cfg.Probes.StopLiveness(w.uid)
 	grace := w.graceOf(pod, gone)
+	found := w.runtime // jobs run beside this goroutine, which goes on asking
 	if w.job != nil {
 		if !w.job.stop || grace < w.job.grace {
 			w.job.cancel() // its end wakes this worker
@@ -41,7 +42,7 @@ func (w *worker) die(ctx context.Context, pod *corev1.Pod, gone bool) (next time
 	}
 	switch w.stage {
 	case stopping:
-		w.stopJob(ctx, grace, func(ctx context.Context) error { return w.stopAll(ctx, pod, grace) }, stopping)
+		w.stopJob(ctx, grace, func(ctx context.Context) error { return w.stopAll(ctx, pod, found, grace) }, stopping)
 	case stopped:
 		w.finished = true
 		w.tell(pod, gone)
@@ -49,7 +50,7 @@ func (w *worker) die(ctx context.Context, pod *corev1.Pod, gone bool) (next time
 		return time.Time{}
 	case settled:
 		if gone || pod.DeletionTimestamp != nil {
-			w.stopJob(ctx, grace, func(ctx context.Context) error { return w.erase(ctx, pod, gone) }, settled)
+			w.stopJob(ctx, grace, func(ctx context.Context) error { return w.erase(ctx, pod, found, gone) }, settled)
 			return time.Time{}
 		}
 	}
@@ -103,10 +104,10 @@ func (w *worker) backOff() {
 }
 
 // stopAll stops all containers in their order, and then the sandboxes.
-func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, grace int64) error {
-	running := w.runtime.Running()
+func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, found cri.Pod, grace int64) error {
+	running := found.Running()
 	turns := newTurns(pod, running)
-	drained := w.drain(ctx, pod, grace)
+	drained := w.drain(ctx, pod, found, grace)
 	errs := make([]error, len(running))
 	var group sync.WaitGroup
 	for i, c := range running {
@@ -119,7 +120,7 @@ func (w *worker) stopAll(ctx context.Context, pod *corev1.Pod, grace int64) erro
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, sandbox := range w.runtime.Sandboxes {
+	for _, sandbox := range found.Sandboxes {
 		if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 			continue
 		}
@@ -174,11 +175,11 @@ type ending struct {
 }
 
 // drain waits for the proxies beside the pre-stop hooks.
-func (w *worker) drain(ctx context.Context, pod *corev1.Pod, grace int64) <-chan struct{} {
-	if w.cfg.Drainer == nil || pod.DeletionTimestamp == nil || len(w.runtime.Running()) == 0 {
+func (w *worker) drain(ctx context.Context, pod *corev1.Pod, found cri.Pod, grace int64) <-chan struct{} {
+	if w.cfg.Drainer == nil || pod.DeletionTimestamp == nil || len(found.Running()) == 0 {
 		return nil
 	}
-	addresses := status.PodIPs(pod, &w.runtime, w.cfg.Node.HostIPs)
+	addresses := status.PodIPs(pod, &found, w.cfg.Node.HostIPs)
 	drained := make(chan struct{})
 	w.running.Go(func() {
 		defer close(drained)
@@ -284,8 +285,8 @@ func (w *worker) giveBack(ctx context.Context) error {
 }
 
 // erase removes what is left of the pod here, and then its object.
-func (w *worker) erase(ctx context.Context, pod *corev1.Pod, gone bool) error {
-	for _, sandbox := range w.runtime.Sandboxes {
+func (w *worker) erase(ctx context.Context, pod *corev1.Pod, found cri.Pod, gone bool) error {
+	for _, sandbox := range found.Sandboxes {
 		if err := w.removeSandbox(ctx, sandbox.GetId()); err != nil {
 			return err
 		}

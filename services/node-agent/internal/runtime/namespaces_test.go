@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -59,6 +61,62 @@ func TestSharedPIDNamespaceOutlivesEachContainer(t *testing.T) {
 	if strings.Contains(three.logText(), "forever") {
 		t.Errorf("the child of a stopped container lives: %s", three.logText())
 	}
+}
+
+// Upstream's sandboxes end with their first process, and so do those that have one here.
+func TestDeathOfTheFirstProcessEndsItsSandbox(t *testing.T) {
+	n := newNode(t)
+	if n.cfg.Pause == "" {
+		t.Skip("needs the pause program: run scripts/build-pause.sh")
+	}
+	share := namespaces(func(o *runtimeapi.NamespaceOption) { o.Pid = runtimeapi.NamespaceMode_POD })
+	killPause := func(p *pod) {
+		t.Helper()
+		resp, err := n.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id, Verbose: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var record struct{ Pause struct{ PID int } }
+		if err := json.Unmarshal([]byte(resp.GetInfo()["info"]), &record); err != nil || record.Pause.PID == 0 {
+			t.Fatalf("%v %v", resp.GetInfo(), err)
+		}
+		if err := unix.Kill(record.Pause.PID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := func(p *pod) runtimeapi.PodSandboxState {
+		resp, err := n.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.GetStatus().GetState()
+	}
+	watched, unwatched, alive := n.runPod("watched", share), n.runPod("unwatched", share), n.runPod("alive", share)
+	c := watched.run([]string{"forever"})
+	unwatched.run([]string{"forever"})
+	killPause(watched)
+	eventually(t, "the sandbox not to be ready", func() bool { return state(watched) == runtimeapi.PodSandboxState_SANDBOX_NOTREADY })
+	if code := c.exited().GetExitCode(); code != 137 {
+		t.Errorf("the container ended with %d", code)
+	}
+	_, err := n.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: watched.id, Config: &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "late"}, Image: &runtimeapi.ImageSpec{Image: image},
+	}})
+	if err == nil {
+		t.Error("a container was made in a sandbox that has ended")
+	}
+	n.stop()
+	killPause(unwatched)
+	n.start()
+	for p, want := range map[*pod]runtimeapi.PodSandboxState{
+		watched: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, unwatched: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, alive: runtimeapi.PodSandboxState_SANDBOX_READY,
+	} {
+		if got := state(p); got != want {
+			t.Errorf("after a restart sandbox %s is %s", p.id, got)
+		}
+	}
+	killPause(alive)
+	eventually(t, "a sandbox that was found to end too", func() bool { return state(alive) == runtimeapi.PodSandboxState_SANDBOX_NOTREADY })
 }
 
 func TestHostNetworkSharesTheNodes(t *testing.T) {

@@ -43,7 +43,7 @@ const (
 	creating phase = "creating" // half made; undone at the next start
 	ready    phase = "ready"    // sandbox
 	notReady phase = "notready" // sandbox: stopped
-	failed   phase = "failed"   // sandbox: not made, and not given back either; stopping tries that again
+	failed   phase = "failed"   // sandbox: of no use, and not given back; stopping does that
 	created  phase = "created"  // container: waits for its start
 	running  phase = "running"  // container
 	exited   phase = "exited"   // container

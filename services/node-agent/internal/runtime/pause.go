@@ -12,6 +12,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/monitor"
 	"github.com/sampan-io/sampan/services/node-agent/internal/namespaces"
@@ -102,4 +103,35 @@ func (s *Server) stopPause(ctx context.Context, record *sandboxRecord) error {
 		return err
 	}
 	return deleteRunc(ctx, s.runc, record.ID)
+}
+
+// watchPause waits for the death of the process that keeps the shared PID namespace
+// alive. All containers of the sandbox die with it, and none can be started any more:
+// the sandbox is not ready from then on, and gives back what it holds when it is stopped.
+func (s *Server) watchPause(sb *sandbox) {
+	record := sb.get()
+	if record.Phase != ready || !sharesPIDs(record.Config) {
+		return
+	}
+	s.watches.Go(func() {
+		if err := record.Pause.Wait(s.background); err != nil {
+			return // this program is ending; the sandbox is not
+		}
+		if err := sb.lock.lock(s.background); err != nil {
+			return
+		}
+		defer sb.lock.unlock()
+		if sb.get().Phase != ready {
+			return // it was stopped
+		}
+		s.log.Warn("The first process of a pod's shared PID namespace died, and its containers with it", "sandbox", sb.id,
+			"pod", record.Config.GetMetadata().GetNamespace()+"/"+record.Config.GetMetadata().GetName())
+		lost := *sb.get()
+		lost.Phase = failed
+		if err := s.sandboxRecords.Write(sb.id, &lost, false); err != nil {
+			s.log.Error("Writing down the end of a sandbox", "sandbox", sb.id, "err", err)
+		}
+		sb.record.Store(&lost)
+		s.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, sb.id, sb.id)
+	})
 }

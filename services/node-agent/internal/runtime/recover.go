@@ -61,7 +61,9 @@ func (s *Server) recoverSandboxes() error {
 				return err
 			}
 		}
-		s.objects.addSandbox(newSandbox(record))
+		sb := newSandbox(record)
+		s.objects.addSandbox(sb)
+		s.watchPause(sb)
 		if err := s.objects.reserve(sandboxName(record.Config), id); err != nil {
 			s.log.Warn("Two sandboxes have one name", "sandbox", id, "err", err)
 		}
@@ -76,13 +78,14 @@ func (s *Server) sandboxAlive(record *sandboxRecord) bool {
 	return !sharesPIDs(record.Config) || record.Pause.Alive()
 }
 
-// lostSandbox marks a sandbox that did not outlive a reboot. The network and the rest
-// are given back when it is stopped, which is then asked for again.
+// lostSandbox marks a sandbox that did not outlive a reboot, or whose first process died
+// while nobody looked. What cannot be given back now is when it is stopped.
 func (s *Server) lostSandbox(record *sandboxRecord) error {
+	record.Phase = notReady
 	if err := s.releaseSandbox(s.background, record); err != nil {
 		s.log.Warn("Releasing a sandbox that is gone", "sandbox", record.ID, "err", err)
+		record.Phase = failed
 	}
-	record.Phase = notReady
 	return s.sandboxRecords.Write(record.ID, record, false)
 }
 

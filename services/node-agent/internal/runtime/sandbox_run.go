@@ -72,7 +72,9 @@ func (s *Server) runSandbox(ctx context.Context, record *sandboxRecord) error {
 		s.abandonSandbox(record)
 		return err
 	}
-	s.objects.addSandbox(newSandbox(record))
+	sb := newSandbox(record)
+	s.objects.addSandbox(sb)
+	s.watchPause(sb)
 	s.settle(s.sandboxRecords, record.ID)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, record.ID, record.ID)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, record.ID, record.ID)
