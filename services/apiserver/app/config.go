@@ -25,14 +25,21 @@ func (o *Options) Complete() error {
 	if err := o.known.check(); err != nil {
 		return err
 	}
-	checks := []func() error{o.Serving.check, o.Hardening.check, o.Etcd.check, o.Network.check, o.Tokens.check, o.Kubelet.check, o.Bus.check, o.Aggregation.check}
+	checks := []func() error{o.Serving.check, o.Store.check, o.Hardening.check, o.Etcd.check, o.Network.check, o.Tokens.check, o.Kubelet.check, o.Bus.check, o.Aggregation.check}
 	for _, check := range checks {
 		if err := check(); err != nil {
 			return err
 		}
 	}
-	if o.Store.DataDir == "" {
+	return nil
+}
+
+func (o *StoreOptions) check() error {
+	if o.DataDir == "" {
 		return errors.New("--data-dir must not be empty")
+	}
+	if o.HistoryAge <= 0 || o.HistoryBytes.Value() <= 0 {
+		return errors.New("--history-max-age and --history-max-bytes must be positive")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func (o *ServingOptions) addFlags(fs *pflag.FlagSet) {
@@ -26,6 +27,9 @@ func (o *ServingOptions) addFlags(fs *pflag.FlagSet) {
 func (o *StoreOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.DataDir, "data-dir", "/var/lib/sampan/apiserver", "directory of the store")
 	fs.DurationVar(&o.EventTTL, "event-ttl", time.Hour, "how long events are kept")
+	fs.DurationVar(&o.HistoryAge, "history-max-age", 10*time.Minute, "age up to which superseded values are kept, for watches and lists that go on from an old revision")
+	o.HistoryBytes.Quantity = resource.MustParse("256Mi")
+	fs.Var(&o.HistoryBytes, "history-max-bytes", "size up to which superseded values are kept, whatever their age")
 	fs.BoolVar(&o.NoSync, "unsafe-no-fsync", false, "leave syncing to the kernel: faster, and loses acknowledged writes in a power cut")
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/internal/component"
@@ -48,9 +49,11 @@ type ServingOptions struct {
 
 // StoreOptions say where objects are kept.
 type StoreOptions struct {
-	DataDir  string
-	EventTTL time.Duration
-	NoSync   bool
+	DataDir      string
+	EventTTL     time.Duration
+	HistoryAge   time.Duration
+	HistoryBytes resource.QuantityValue
+	NoSync       bool
 }
 
 // IdentityOptions say whom the server believes, and what they may do.

@@ -26,7 +26,9 @@ func (c *config) openStore(ctx context.Context) (storage.Interface, error) {
 	if c.Etcd.used() {
 		return c.openEtcd(ctx)
 	}
-	store, err := bolt.Open(bolt.Options{Path: filepath.Join(c.Store.DataDir, storeFile), NoSync: c.Store.NoSync, Log: c.log})
+	store, err := bolt.Open(bolt.Options{
+		Path: filepath.Join(c.Store.DataDir, storeFile), KeepAge: c.Store.HistoryAge, KeepBytes: c.Store.HistoryBytes.Value(), NoSync: c.Store.NoSync, Log: c.log,
+	})
 	if err != nil {
 		// Used by another process, damaged, or not ours to read.
 		return nil, &component.UsageError{Err: fmt.Errorf("opening the store in %s: %w", c.Store.DataDir, err)}

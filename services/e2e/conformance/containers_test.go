@@ -259,7 +259,7 @@ func hookRuns(start, http bool) func(*testing.T) {
 		create(t, namespace, made)
 		awaitReady(t, namespace, "hooked")
 		if !start {
-			must(t, client.CoreV1().Pods(namespace).Delete(t.Context(), "hooked", metav1.DeleteOptions{GracePeriodSeconds: new(int64(2))}))
+			must(t, client.CoreV1().Pods(namespace).Delete(t.Context(), "hooked", metav1.DeleteOptions{}))
 		}
 		eventuallyHas(t, func() string { return logs(t, namespace, "handler", "c") }, "url:/echo")
 	}

@@ -1,9 +1,11 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -14,6 +16,7 @@ import (
 
 var chunking = map[string]func(*testing.T){
 	"should return chunks of results for list calls": listInChunks,
+	"should support continue listing from the last key if the original version has been compacted away, though the list is inconsistent [Slow]": listAfterCompaction,
 }
 
 var tables = map[string]func(*testing.T){
@@ -81,4 +84,61 @@ func listInChunks(t *testing.T) {
 	if !reflect.DeepEqual(first.Items[0].UID, whole.Items[0].UID) || len(whole.Items) != templates {
 		t.Errorf("the whole list has %d", len(whole.Items))
 	}
+}
+
+// listAfterCompaction writes until the history that a continue token needs is
+// gone, and goes on by the token that the refusal brings.
+func listAfterCompaction(t *testing.T) {
+	namespace := newNamespace(t)
+	makeTemplates(t, namespace)
+	const limit = 40
+	api := client.CoreV1().PodTemplates(namespace)
+	first := got(api.List(t.Context(), metav1.ListOptions{Limit: limit}))(t)
+	fillHistory(t, namespace)
+	var again string
+	eventually(t, "the first chunk's version to be compacted", func(ctx context.Context) (bool, error) {
+		_, err := api.List(ctx, metav1.ListOptions{Limit: limit, Continue: first.Continue})
+		if !apierrors.IsResourceExpired(err) {
+			return false, err
+		}
+		again = err.(apierrors.APIStatus).Status().Continue
+		return true, nil
+	})
+	if again == "" {
+		t.Fatal("the refusal brings no token")
+	}
+	found, version, options := limit, "", metav1.ListOptions{Limit: limit, Continue: again}
+	for options.Continue != "" {
+		list := got(api.List(t.Context(), options))(t)
+		if version == "" {
+			version = list.ResourceVersion
+		}
+		if list.ResourceVersion != version || version == first.ResourceVersion {
+			t.Errorf("a chunk after the compaction is of version %s, its first of %s, the one before of %s", list.ResourceVersion, version, first.ResourceVersion)
+		}
+		for _, item := range list.Items {
+			if want := fmt.Sprintf("template-%04d", found); item.Name != want {
+				t.Fatalf("place %d holds %s", found, item.Name)
+			}
+			found++
+		}
+		options.Continue = list.Continue
+	}
+	if found != templates {
+		t.Errorf("%d were listed, not %d", found, templates)
+	}
+}
+
+// fillHistory writes more superseded values than the cluster keeps.
+func fillHistory(t *testing.T, namespace string) {
+	t.Helper()
+	const size = 900 << 10
+	api := client.CoreV1().ConfigMaps(namespace)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"}, Data: map[string]string{"value": strings.Repeat("x", size)}}
+	object = got(api.Create(t.Context(), object, metav1.CreateOptions{}))(t)
+	for range historyBytes/size + 1 {
+		object.Data["value"] = object.Data["value"][1:]
+		object = got(api.Update(t.Context(), object, metav1.UpdateOptions{}))(t)
+	}
+	must(t, api.Delete(t.Context(), "large", metav1.DeleteOptions{}))
 }

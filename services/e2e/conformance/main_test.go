@@ -26,10 +26,18 @@ var (
 	passed atomic.Int32
 )
 
+// historyBytes bounds the superseded values that the cluster keeps.
+const historyBytes = 64 << 20
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	var err error
+	// Little enough that a test can write so much that the rest is compacted.
+	if err := os.Setenv("SAMPAN_APISERVER_HISTORY_MAX_BYTES", fmt.Sprint(historyBytes)); err != nil {
+		fmt.Println(err)
+		return 1
+	}
 	cluster, err = testenv.Start(2)
 	if errors.Is(err, testenv.ErrUnavailable) {
 		fmt.Println("SKIP:", err)
