@@ -180,9 +180,11 @@ func (e *endpoint) fieldSelector(text string) (fields.Selector, error) {
 	}
 	return selector.Transform(func(label, value string) (string, string, error) {
 		switch {
+		case e.resource.Untyped != nil && !e.resource.Namespaced && label == "metadata.namespace":
+			return "", "", fmt.Errorf("field label not supported: %s", label)
 		case label == "metadata.name", label == "metadata.namespace", e.fields[label]:
 			return label, value, nil
-		case len(e.fields) == 0:
+		case len(e.fields) == 0 && e.resource.Untyped == nil:
 			return "", "", fmt.Errorf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", label)
 		default:
 			return "", "", fmt.Errorf("field label not supported: %s", label)

@@ -94,7 +94,7 @@ func (s *Status) round(ctx context.Context) error {
 		s.later(names...)
 		return err
 	}
-	c := &checker{base: s.Environments.Base(), schemas: schemas}
+	c := &checker{base: s.Environments.Base(), schemas: schemas, log: s.Log}
 	var failures []error
 	for _, name := range names {
 		if err := s.check(ctx, c, name); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -36,6 +37,12 @@ type Schemas interface {
 type checker struct {
 	base    *environment.EnvSet
 	schemas Schemas
+	log     *slog.Logger
+}
+
+// skipped tells of a kind whose schema cannot be read; the others are checked.
+func (c *checker) skipped(policy *admissionregistrationv1.ValidatingAdmissionPolicy, kind schema.GroupVersionKind, err error) {
+	c.log.Warn("Reading a schema to check a policy's types", "policy", policy.Name, "kind", kind.String(), "err", err)
 }
 
 // typedKind is a kind that expressions are checked against.
@@ -84,14 +91,14 @@ func (c *checker) typedKinds(policy *admissionregistrationv1.ValidatingAdmission
 			return nil, err
 		}
 		if params, err = c.declaration(version.WithKind(kind.Kind)); err != nil {
-			return nil, err
+			c.skipped(policy, version.WithKind(kind.Kind), err)
 		}
 	}
 	var out []typedKind
 	for _, kind := range c.kinds(policy) {
 		object, err := c.declaration(kind)
 		if err != nil {
-			return nil, err
+			c.skipped(policy, kind, err)
 		}
 		if object == nil {
 			continue

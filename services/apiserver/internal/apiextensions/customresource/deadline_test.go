@@ -82,7 +82,9 @@ func TestConversionsAreSharedByReadersOfDifferentPatience(t *testing.T) {
 		client := server.Client.Discovery().RESTClient()
 		get := func(timeout string) <-chan error {
 			done := make(chan error, 1)
-			go func() { done <- client.Get().AbsPath(endpointPath+"/a").Param("timeout", timeout).Do(context.Background()).Error() }()
+			go func() {
+				done <- client.Get().AbsPath(endpointPath+"/a").Param("timeout", timeout).Do(context.Background()).Error()
+			}()
 			return done
 		}
 		results := map[string]<-chan error{first: get(first)}
@@ -96,7 +98,9 @@ func TestConversionsAreSharedByReadersOfDifferentPatience(t *testing.T) {
 		if err := <-results["30s"]; err != nil {
 			t.Errorf("the patient one, with %s first: %v", first, err)
 		}
-		c.answers(func(w http.ResponseWriter, _ *apiextensionsv1.ConversionReview) { http.Error(w, "asked again", http.StatusTeapot) })
+		c.answers(func(w http.ResponseWriter, _ *apiextensionsv1.ConversionReview) {
+			http.Error(w, "asked again", http.StatusTeapot)
+		})
 		if err := <-get("30s"); err != nil {
 			t.Errorf("a later one, with %s first: %v", first, err)
 		}

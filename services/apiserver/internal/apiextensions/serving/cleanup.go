@@ -54,17 +54,18 @@ func (s *Server) cleanUp(ctx context.Context, definition *apiextensionsv1.Custom
 }
 
 func (s *Server) cleanUpOnce(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, served *resource) error {
-	if served != nil {
-		left, err := s.config.Surface.Instances(served.name).DeleteAll(ctx)
-		if err != nil {
-			err = fmt.Errorf("could not delete all instances: %w", err)
-			return s.terminating(ctx, definition, "InstanceDeletionFailed", err)
-		}
-		if left > 0 {
-			return s.terminating(ctx, definition, "InstanceDeletionCheck", fmt.Errorf("%d instances are held by their finalizers", left))
-		}
+	if served == nil {
+		return s.finish(ctx, definition, "NeverEstablished", "resource was never established")
 	}
-	return s.finish(ctx, definition)
+	left, err := s.config.Surface.Instances(served.name).DeleteAll(ctx)
+	if err != nil {
+		return s.terminating(ctx, definition, "InstanceDeletionFailed", fmt.Errorf("could not issue all deletes: %w", err))
+	}
+	if left > 0 {
+		return s.terminating(ctx, definition, "InstanceDeletionInProgress",
+			fmt.Errorf("CustomResource deletion is in progress: %d instances are held by their finalizers", left))
+	}
+	return s.finish(ctx, definition, "InstanceDeletionCompleted", "removed all instances")
 }
 
 // terminating notes why the definition is still there, and returns cause.
@@ -78,12 +79,11 @@ func (s *Server) terminating(ctx context.Context, definition *apiextensionsv1.Cu
 	return cause
 }
 
-// finish takes the finalizer off.
-func (s *Server) finish(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition) error {
+// finish takes the finalizer off, and says why nothing holds the definition.
+func (s *Server) finish(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, reason, message string) error {
 	return s.change(ctx, definition, "status", func(fresh *apiextensionsv1.CustomResourceDefinition) {
 		set(fresh, condition{
-			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionFalse, Reason: "InstanceDeletionCompleted",
-			Message: "removed all instances",
+			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionFalse, Reason: reason, Message: message,
 		})
 		apihelpers.CRDRemoveFinalizer(fresh, apiextensionsv1.CustomResourceCleanupFinalizer)
 	})

@@ -1,11 +1,11 @@
 package serving
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
 // claim are the names that a definition has in its group. Definitions themselves
@@ -66,34 +66,23 @@ func (t taken) accept(asked, had apiextensionsv1.CustomResourceDefinitionNames) 
 	refuse := func(reason string, err error) {
 		condition.Status, condition.Reason, condition.Message = apiextensionsv1.ConditionFalse, reason, err.Error()
 	}
-	for _, one := range []struct {
-		reason     string
-		asked, had string
-		to         *string
-		taken      map[string]bool
-	}{
-		{"PluralConflict", asked.Plural, had.Plural, &names.Plural, t.resources},
-		{"SingularConflict", asked.Singular, had.Singular, &names.Singular, t.resources},
-		{"KindConflict", asked.Kind, had.Kind, &names.Kind, t.kinds},
-		{"ListKindConflict", asked.ListKind, had.ListKind, &names.ListKind, t.kinds},
-	} {
-		if err := free(one.asked, one.had, one.taken); err != nil {
-			refuse(one.reason, err)
-			continue
+	take := func(reason, asked, had string, to *string, taken map[string]bool) {
+		if err := free(asked, had, taken); err != nil {
+			refuse(reason, err)
+			return
 		}
-		*one.to = one.asked
+		*to = asked
 	}
-	var errs []error
-	for _, short := range asked.ShortNames {
-		if !slices.Contains(had.ShortNames, short) {
-			errs = append(errs, free(short, "", t.resources))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	// In upstream's order, for the last conflict is the one that is told.
+	take("PluralConflict", asked.Plural, had.Plural, &names.Plural, t.resources)
+	take("SingularConflict", asked.Singular, had.Singular, &names.Singular, t.resources)
+	if err := freeShortNames(asked.ShortNames, had.ShortNames, t.resources); err != nil {
 		refuse("ShortNamesConflict", err)
 	} else {
 		names.ShortNames = asked.ShortNames
 	}
+	take("KindConflict", asked.Kind, had.Kind, &names.Kind, t.kinds)
+	take("ListKindConflict", asked.ListKind, had.ListKind, &names.ListKind, t.kinds)
 	names.Categories = asked.Categories
 	return names, condition
 }
@@ -103,4 +92,14 @@ func free(asked, had string, taken map[string]bool) error {
 		return fmt.Errorf("%q is already in use", asked)
 	}
 	return nil
+}
+
+func freeShortNames(asked, had []string, taken map[string]bool) error {
+	var errs []error
+	for _, short := range asked {
+		if !slices.Contains(had, short) {
+			errs = append(errs, free(short, "", taken))
+		}
+	}
+	return utilerrors.NewAggregate(errs)
 }
