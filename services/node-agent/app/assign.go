@@ -23,6 +23,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/numa"
 	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
 	"github.com/sampan-io/sampan/services/node-agent/internal/status"
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
 // assigner gives pods what only one can have: devices, whole CPUs, memory of NUMA
@@ -32,12 +33,17 @@ type assigner struct {
 	cpus    *cpus.Pool // nil without the static policy
 	memory  *numa.Pool // nil without the Static policy
 
-	moved chan struct{} // the shared CPUs have changed
+	policy topology.Policy
+	scope  topology.Scope
+	nodes  []int // the machine's NUMA nodes; only with a policy
+
+	giving sync.Mutex    // held while a pod's CPUs and memory are chosen
+	moved  chan struct{} // the shared CPUs have changed
 }
 
 // newAssigner reads what pods have from the files of earlier runs.
 func (a *agent) newAssigner(machine node.Machine) (*assigner, error) {
-	out := &assigner{moved: make(chan struct{}, 1)}
+	out := &assigner{moved: make(chan struct{}, 1), policy: topology.Policy(a.topologyPolicy), scope: topology.Scope(a.topologyScope)}
 	var err error
 	out.devices, err = devices.Open(devices.Config{
 		Dir: filepath.Join(a.rootDir, "device-plugins"), Log: a.log, Changed: func() { a.node.Changed() },
@@ -57,11 +63,14 @@ func (a *agent) newAssigner(machine node.Machine) (*assigner, error) {
 			return nil, err
 		}
 	}
+	nodes, err := numa.ReadNodes("/sys", machine.Memory)
+	if err != nil {
+		return nil, err
+	}
+	if out.nodes = slices.Sorted(maps.Keys(nodes)); out.policy != topology.None && len(out.nodes) > topology.MaxNodes {
+		return nil, fmt.Errorf("--topology-manager-policy=%s: this machine has %d NUMA nodes, which is more than %d", out.policy, len(out.nodes), topology.MaxNodes)
+	}
 	if a.memoryPolicy == numa.Policy {
-		nodes, err := numa.ReadNodes("/sys", machine.Memory)
-		if err != nil {
-			return nil, err
-		}
 		capacity, allocatable := a.node.Capacity(), a.node.Allocatable()
 		kept := capacity.Memory().Value() - allocatable.Memory().Value()
 		if out.memory, err = numa.Open(filepath.Join(a.rootDir, "memory_manager_state"), nodes, a.parsed.reservedMemory, kept); err != nil {
@@ -78,22 +87,6 @@ func (s *assigner) Allocate(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	return nil
-}
-
-func (s *assigner) allocate(ctx context.Context, pod *corev1.Pod) error {
-	if s.cpus != nil {
-		changed, err := s.cpus.Allocate(pod)
-		if err != nil {
-			return err
-		}
-		s.cpusMoved(changed)
-	}
-	if s.memory != nil {
-		if err := s.memory.Allocate(pod); err != nil {
-			return err
-		}
-	}
-	return s.devices.Allocate(ctx, pod)
 }
 
 func (s *assigner) cpusMoved(changed bool) {

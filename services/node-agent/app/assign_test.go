@@ -189,3 +189,38 @@ spec:
 		return nil
 	})
 }
+
+// The machine has a first NUMA node; the plugin tells of another one too.
+func TestTopologyPolicyDecidesOnNUMANodes(t *testing.T) {
+	s := newSite(t, "--topology-manager-policy=single-numa-node", "--topology-manager-scope=pod")
+	const fake = "example.com/fake"
+	plugin, err := fakeplugin.Start(t.Context(), filepath.Join(s.root, "device-plugins"), fake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plugin.Stop()
+	for id, node := range map[string]int64{"d1": 62, "d2": 0, "d3": 62} {
+		plugin.Place(id, node)
+		plugin.Set(id, "Healthy")
+	}
+	s.awaitAllocatable(fake, "3")
+	apply := func(name string, count int) {
+		s.apply(fmt.Sprintf(`
+metadata: {name: %s}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: registry.test/tool:v1, args: [stay, env], resources: {limits: {example.com/fake: %d}}}
+`, name, count))
+	}
+	apply("near", 1)
+	s.until("near", "to run", running)
+	apply("far", 2)
+	rejected := s.until("far", "to be rejected", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
+	if rejected.Status.Reason != "TopologyAffinityError" || rejected.Status.Message != "Pod was rejected: Resources cannot be allocated with Topology locality" {
+		t.Errorf("it says %s: %s", rejected.Status.Reason, rejected.Status.Message)
+	}
+	apply("none", 0)
+	s.until("none", "to run", running)
+}

@@ -125,6 +125,8 @@ func (o *Options) mergeReserved(c *kubeletv1beta1.KubeletConfiguration) error {
 	unset := func(flag string) bool { return !o.flags.Changed(flag) }
 	take(&o.cpuPolicy, c.CPUManagerPolicy, unset("cpu-manager-policy"))
 	take(&o.memoryPolicy, c.MemoryManagerPolicy, unset("memory-manager-policy"))
+	take(&o.topologyPolicy, c.TopologyManagerPolicy, unset("topology-manager-policy"))
+	take(&o.topologyScope, c.TopologyManagerScope, unset("topology-manager-scope"))
 	take(&o.reservedCPUs, c.ReservedSystemCPUs, unset("reserved-cpus"))
 	take(&o.systemGroup, c.SystemReservedCgroup, unset("system-reserved-cgroup"))
 	take(&o.kubeGroup, c.KubeReservedCgroup, unset("kube-reserved-cgroup"))
@@ -194,7 +196,7 @@ func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 		MaxPods: int32(o.maxPods), ContainerLogMaxSize: o.logMaxSize, ContainerLogMaxFiles: &files, ContainerRuntimeEndpoint: o.endpoint,
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: o.statusEvery}, NodeStatusReportFrequency: metav1.Duration{Duration: o.reportEvery},
 		NodeLeaseDurationSeconds: int32(o.leaseFor / time.Second), NodeStatusMaxImages: &images, SystemReserved: o.systemReserved, KubeReserved: o.kubeReserved,
-		CPUManagerPolicy: o.cpuPolicy, MemoryManagerPolicy: o.memoryPolicy, TopologyManagerPolicy: "none", TopologyManagerScope: "container",
+		CPUManagerPolicy: o.cpuPolicy, MemoryManagerPolicy: o.memoryPolicy, TopologyManagerPolicy: o.topologyPolicy, TopologyManagerScope: o.topologyScope,
 		ReservedSystemCPUs: o.reservedCPUs, ReservedMemory: o.reservations(), EnforceNodeAllocatable: o.enforce,
 		SystemReservedCgroup: o.systemGroup, KubeReservedCgroup: o.kubeGroup,
 		RegisterNode: &o.registerNode, RegisterWithTaints: o.parsed.taints, ProviderID: o.providerID, FailSwapOn: &o.failSwapOn,

@@ -69,6 +69,8 @@ type Options struct {
 	// What of the machine is not for pods, and what pods have alone.
 	cpuPolicy      string
 	memoryPolicy   string
+	topologyPolicy string
+	topologyScope  string
 	reservedCPUs   string
 	reservedMemory string
 	systemReserved map[string]string
@@ -130,7 +132,7 @@ func New() *Options {
 	o := &Options{
 		rootDir: "/var/lib/sampan/node", runDir: "/run/sampan/node", address: "0.0.0.0", port: defaultPort,
 		clusterDomain: "cluster.local", resolvConf: "/etc/resolv.conf", maxPods: defaultPods, podPIDs: -1, registerNode: true,
-		bridge: "cni0", proxy: "127.0.0.1:10256", cpuPolicy: noPolicy, memoryPolicy: "None", enforce: []string{enforcePods}, logMaxSize: "10Mi", logMaxFiles: defaultLogFiles, webhookTokens: true, authorization: "Webhook",
+		bridge: "cni0", proxy: "127.0.0.1:10256", cpuPolicy: noPolicy, memoryPolicy: "None", topologyPolicy: "none", topologyScope: "container", enforce: []string{enforcePods}, logMaxSize: "10Mi", logMaxFiles: defaultLogFiles, webhookTokens: true, authorization: "Webhook",
 		cgroupDriver: "cgroupfs", cfsQuota: true, statusEvery: 10 * time.Second, reportEvery: 5 * time.Minute,
 		leaseFor: 40 * time.Second, maxImages: defaultImages, logCheckEvery: 10 * time.Second, maxRestartPause: 5 * time.Minute,
 		runtimeTimeout: 2 * time.Minute, streamIdle: 4 * time.Hour, reserved: corev1.ResourceList{},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/cpus"
 	"github.com/sampan-io/sampan/services/node-agent/internal/numa"
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
 // Values of --enforce-node-allocatable, and of policies that do nothing.
@@ -27,6 +28,8 @@ const (
 func (o *Options) addReservedFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.cpuPolicy, "cpu-manager-policy", o.cpuPolicy, "none, or static to give whole CPUs to guaranteed containers that ask for a whole number")
 	fs.StringVar(&o.memoryPolicy, "memory-manager-policy", o.memoryPolicy, "None, or Static to give guaranteed containers memory of single NUMA nodes")
+	fs.StringVar(&o.topologyPolicy, "topology-manager-policy", o.topologyPolicy, "none, best-effort, restricted or single-numa-node: whether CPUs, memory and devices of a container come from the same NUMA nodes")
+	fs.StringVar(&o.topologyScope, "topology-manager-scope", o.topologyScope, "container, or pod to give all containers of a pod the same NUMA nodes")
 	fs.StringVar(&o.reservedCPUs, "reserved-cpus", o.reservedCPUs, "CPUs for the system, as 0-1,4; they take the place of the CPUs in --system-reserved and --kube-reserved")
 	fs.StringVar(&o.reservedMemory, "reserved-memory", o.reservedMemory, "memory for the system by NUMA node, as 0:memory=1Gi;1:memory=1Gi")
 	fs.StringToStringVar(&o.systemReserved, "system-reserved", o.systemReserved, "resources for the system, as cpu=100m,memory=1Gi,ephemeral-storage=1Gi,pid=100")
@@ -43,6 +46,12 @@ func (o *Options) parseReserved() error {
 	}
 	if !slices.Contains([]string{"None", numa.Policy}, o.memoryPolicy) {
 		return fmt.Errorf("--memory-manager-policy: %q is neither None nor Static", o.memoryPolicy)
+	}
+	if !slices.Contains(topology.Policies(), topology.Policy(o.topologyPolicy)) {
+		return fmt.Errorf("--topology-manager-policy: %q is not none, best-effort, restricted or single-numa-node", o.topologyPolicy)
+	}
+	if !slices.Contains([]topology.Scope{topology.Container, topology.Pod}, topology.Scope(o.topologyScope)) {
+		return fmt.Errorf("--topology-manager-scope: %q is neither container nor pod", o.topologyScope)
 	}
 	for _, one := range []struct {
 		flag string

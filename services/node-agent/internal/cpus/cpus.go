@@ -184,54 +184,6 @@ func Exclusive(pod *corev1.Pod, c *corev1.Container) int {
 	return int(request.Value())
 }
 
-// Allocate gives a pod's containers the CPUs that are to be theirs alone. Init
-// containers that end leave theirs to those after them. On an error the pod has
-// none. It tells whether the shared ones have changed.
-func (p *Pool) Allocate(pod *corev1.Pod) (changed bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	given, left := map[string]cpuset.CPUSet{}, cpuset.New()
-	free := p.shared().Difference(p.reserved)
-	give := func(c *corev1.Container, stays bool) error {
-		count := Exclusive(pod, c)
-		if count == 0 {
-			return nil
-		}
-		set, err := p.topology.take(left, min(count, left.Size()))
-		if err != nil {
-			return err
-		}
-		more, err := p.topology.take(free, count-set.Size())
-		if err != nil {
-			return err
-		}
-		set, free = set.Union(more), free.Difference(more)
-		given[c.Name] = set
-		if stays {
-			left = left.Difference(set)
-		} else {
-			left = left.Union(set)
-		}
-		return nil
-	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if err := give(c, c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways); err != nil {
-			return false, err
-		}
-	}
-	for i := range pod.Spec.Containers {
-		if err := give(&pod.Spec.Containers[i], true); err != nil {
-			return false, err
-		}
-	}
-	if len(given) == 0 {
-		return false, nil
-	}
-	p.entries[pod.UID] = given
-	return true, p.save()
-}
-
 // Release takes a pod's CPUs back, and tells whether it had any.
 func (p *Pool) Release(pod types.UID) (changed bool, err error) {
 	p.mu.Lock()

@@ -13,13 +13,14 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/cpus"
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
 // machine has two sockets of two cores with two threads: 0 and 4 are one core.
 func machine() cpus.Topology {
 	t := cpus.Topology{}
 	for cpu := range 8 {
-		t[cpu] = cpus.Place{Socket: cpu % 4 / 2, Core: cpu % 2}
+		t[cpu] = cpus.Place{Socket: cpu % 4 / 2, Node: cpu % 4 / 2, Core: cpu % 2}
 	}
 	return t
 }
@@ -42,6 +43,52 @@ func open(t *testing.T, file string) *cpus.Pool {
 	return pool
 }
 
+// allocate gives a pod its CPUs wherever they are.
+func allocate(pool *cpus.Pool, pod *corev1.Pod) (changed bool, err error) {
+	claim := pool.Begin(pod)
+	for i := range pod.Spec.InitContainers {
+		if err := claim.Give(&pod.Spec.InitContainers[i], false, 0); err != nil {
+			return false, err
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if err := claim.Give(&pod.Spec.Containers[i], true, 0); err != nil {
+			return false, err
+		}
+	}
+	return claim.Commit()
+}
+
+func TestCPUsComeFromTheNUMANodesTheyShould(t *testing.T) {
+	pool := open(t, filepath.Join(t.TempDir(), "state")) // 0 is reserved
+	first := pool.Begin(guaranteed("first", "4"))
+	hints := first.Hints(4)
+	if len(hints) != 2 || hints[0].Nodes != topology.Of(1) || !hints[0].Preferred || hints[1].Preferred {
+		t.Errorf("hints for four %+v", hints)
+	}
+	if hints = first.Hints(7); len(hints) != 1 || !hints[0].Preferred {
+		t.Errorf("hints for seven, which no node has alone: %+v", hints)
+	}
+	if hints = first.Hints(0); hints != nil {
+		t.Errorf("hints for none %+v", hints)
+	}
+	pod := guaranteed("second", "2", "2")
+	claim := pool.Begin(pod)
+	for i, on := range []topology.Nodes{topology.Of(0), topology.Of(0)} {
+		if err := claim.Give(&pod.Spec.Containers[i], true, on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := claim.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"a": "1,5", "b": "2,4"} { // the node had three
+		if set, _ := pool.Of("second", name); set.String() != want {
+			t.Errorf("container %s has %s, want %s", name, set, want)
+		}
+	}
+}
+
 func TestWholeCPUsAreGivenByTopology(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cpu_manager_state")
 	pool := open(t, file)
@@ -54,7 +101,7 @@ func TestWholeCPUsAreGivenByTopology(t *testing.T) {
 		{guaranteed("half", "1500m"), ""},
 		{guaranteed("socket", "4"), "2-3,6-7"},
 	} {
-		if _, err := pool.Allocate(step.pod); err != nil {
+		if _, err := allocate(pool, step.pod); err != nil {
 			t.Fatalf("%s: %v", step.pod.UID, err)
 		}
 		set, own := pool.Of(step.pod.UID, "a")
@@ -65,12 +112,12 @@ func TestWholeCPUsAreGivenByTopology(t *testing.T) {
 	if got := pool.Shared().String(); got != "0" {
 		t.Errorf("shared are %s", got)
 	}
-	if _, err := pool.Allocate(guaranteed("more", "1")); err == nil || !strings.Contains(err.Error(), "not enough cpus available to satisfy request: requested=1, available=0") {
+	if _, err := allocate(pool, guaranteed("more", "1")); err == nil || !strings.Contains(err.Error(), "not enough cpus available to satisfy request: requested=1, available=0") {
 		t.Errorf("error %v", err)
 	}
 	burstable := guaranteed("burstable", "1")
 	burstable.Spec.Containers[0].Resources.Limits = nil
-	if changed, err := pool.Allocate(burstable); changed || err != nil {
+	if changed, err := allocate(pool, burstable); changed || err != nil {
 		t.Errorf("a burstable pod: %v, %v", changed, err)
 	}
 
@@ -91,7 +138,7 @@ func TestInitContainersLeaveTheirCPUs(t *testing.T) {
 	pod := guaranteed("p", "2")
 	pod.Spec.InitContainers = guaranteed("", "4").Spec.Containers
 	pod.Spec.InitContainers[0].Name = "init"
-	if _, err := pool.Allocate(pod); err != nil {
+	if _, err := allocate(pool, pod); err != nil {
 		t.Fatal(err)
 	}
 	initial, _ := pool.Of("p", "init")

@@ -2,16 +2,20 @@ package cpus
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/utils/cpuset"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
-// Place is where a CPU is.
-type Place struct{ Socket, Core int }
+// Place is where a CPU is. Node is its NUMA node.
+type Place struct{ Socket, Node, Core int }
 
 // Topology is the place of each CPU that is online.
 type Topology map[int]Place
@@ -28,10 +32,41 @@ func ReadTopology(sys string) (Topology, error) {
 		return nil, fmt.Errorf("reading which CPUs there are: %w", err)
 	}
 	out := Topology{}
+	nodes, err := numaNodes(sys)
+	if err != nil {
+		return nil, err
+	}
 	for _, cpu := range online.List() {
 		dir := filepath.Join(root, "cpu"+strconv.Itoa(cpu), "topology")
 		// Where the kernel does not tell, each CPU is a core of its own.
-		out[cpu] = Place{Socket: number(filepath.Join(dir, "physical_package_id"), 0), Core: number(filepath.Join(dir, "core_id"), cpu)}
+		out[cpu] = Place{Socket: number(filepath.Join(dir, "physical_package_id"), 0), Node: nodes[cpu], Core: number(filepath.Join(dir, "core_id"), cpu)}
+	}
+	return out, nil
+}
+
+// numaNodes is the NUMA node of each CPU; a machine without such nodes is one, number 0.
+func numaNodes(sys string) (map[int]int, error) {
+	lists, err := filepath.Glob(filepath.Join(sys, "devices", "system", "node", "node[0-9]*", "cpulist"))
+	if err != nil {
+		return nil, err
+	}
+	out := map[int]int{}
+	for _, path := range lists {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the CPUs of a NUMA node: %w", err)
+		}
+		members, err := cpuset.Parse(strings.TrimSpace(string(data)))
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		id, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "node"))
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		for _, cpu := range members.List() {
+			out[cpu] = id
+		}
 	}
 	return out, nil
 }
@@ -53,6 +88,26 @@ func (t Topology) All() cpuset.CPUSet {
 	var list []int
 	for cpu := range t {
 		list = append(list, cpu)
+	}
+	return cpuset.New(list...)
+}
+
+// nodes are the NUMA nodes, in order.
+func (t Topology) nodes() []int {
+	seen := map[int]bool{}
+	for _, place := range t {
+		seen[place.Node] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// in are the CPUs of some NUMA nodes.
+func (t Topology) in(nodes topology.Nodes) cpuset.CPUSet {
+	var list []int
+	for cpu, place := range t {
+		if nodes.Has(place.Node) {
+			list = append(list, cpu)
+		}
 	}
 	return cpuset.New(list...)
 }

@@ -9,60 +9,31 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
 // allocatePatience is how long a plugin may take for an allocation.
 const allocatePatience = 30 * time.Second
 
-// Allocate gives a pod the devices that its containers ask for. Init containers
-// that end leave theirs to those after them. On an error the pod has none.
+// Allocate gives a pod the devices that its containers ask for, wherever they are. On
+// an error the pod has none.
 func (s *Store) Allocate(ctx context.Context, pod *corev1.Pod) error {
-	left := map[string][]string{} // of init containers that have ended by then
-	err := func() error {
-		for i := range pod.Spec.InitContainers {
-			c := &pod.Spec.InitContainers[i]
-			stays := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-			if err := s.container(ctx, pod.UID, c, left, stays); err != nil {
-				return err
-			}
+	claim := s.Begin(pod.UID)
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		stays := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		if err := claim.Give(ctx, c, stays, 0); err != nil {
+			s.Release(pod.UID)
+			return err
 		}
-		for i := range pod.Spec.Containers {
-			if err := s.container(ctx, pod.UID, &pod.Spec.Containers[i], left, true); err != nil {
-				return err
-			}
-		}
-		return nil
-	}()
-	if err != nil {
-		s.Release(pod.UID)
 	}
-	return err
-}
-
-func (s *Store) container(ctx context.Context, pod types.UID, c *corev1.Container, left map[string][]string, stays bool) error {
-	for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
-		quantity := c.Resources.Limits[name]
-		count := int(quantity.Value())
-		p := s.plugin(string(name))
-		if p == nil || count == 0 {
-			continue
-		}
-		ids, err := s.choose(ctx, p, pod, count, left[string(name)])
-		if err != nil {
+	for i := range pod.Spec.Containers {
+		if err := claim.Give(ctx, &pod.Spec.Containers[i], true, 0); err != nil {
+			s.Release(pod.UID)
 			return err
 		}
-		if err := s.give(ctx, p, Given{Pod: pod, Container: c.Name, Resource: string(name), Devices: ids}); err != nil {
-			return err
-		}
-		rest := sets.New(left[string(name)]...)
-		if stays {
-			rest.Delete(ids...)
-		} else {
-			rest.Insert(ids...)
-		}
-		left[string(name)] = sets.List(rest)
 	}
 	return nil
 }
@@ -75,8 +46,8 @@ func (s *Store) plugin(name string) *plugin {
 
 // choose picks devices, first those that are left, then by the plugin's
 // preference. They are reserved for the pod when this returns.
-func (s *Store) choose(ctx context.Context, p *plugin, pod types.UID, count int, left []string) ([]string, error) {
-	free, must, client, err := s.free(p, count, left)
+func (s *Store) choose(ctx context.Context, p *plugin, pod types.UID, count int, left []string, on topology.Nodes) ([]string, error) {
+	free, must, client, err := s.free(p, count, left, on)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +80,8 @@ func (s *Store) choose(ctx context.Context, p *plugin, pod types.UID, count int,
 }
 
 // free are the healthy devices that nobody has, and those that must be taken
-// first.
-func (s *Store) free(p *plugin, count int, left []string) (free, must []string, client pluginapi.DevicePluginClient, err error) {
+// first. If there are enough on these NUMA nodes, no others are; if not, they come first.
+func (s *Store) free(p *plugin, count int, left []string, on topology.Nodes) (free, must []string, client pluginapi.DevicePluginClient, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.client == nil {
@@ -122,7 +93,17 @@ func (s *Store) free(p *plugin, count int, left []string) (free, must []string, 
 			free = append(free, id)
 		}
 	}
-	return free, left[:min(len(left), count)], p.client, nil
+	if on == 0 {
+		return free, left[:min(len(left), count)], p.client, nil
+	}
+	far := func(id string) bool { return !near(p.devices[id], on) }
+	must = slices.DeleteFunc(slices.Clone(left), far)
+	must = must[:min(len(must), count)]
+	aligned := slices.DeleteFunc(slices.Clone(free), far)
+	if len(must)+len(aligned) >= count {
+		return aligned, must, p.client, nil
+	}
+	return append(aligned, slices.DeleteFunc(append(slices.Clone(left), free...), func(id string) bool { return !far(id) })...), must, p.client, nil
 }
 
 func prefer(ctx context.Context, client pluginapi.DevicePluginClient, free, must []string, count int) ([]string, error) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/devices"
 	"github.com/sampan-io/sampan/services/node-agent/internal/devices/fakeplugin"
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
 const fake = "example.com/fake"
@@ -161,6 +162,42 @@ func TestInitContainersLeaveTheirDevices(t *testing.T) {
 	}
 	if s, i, a := idsOf(store, "p", "sidecar"), idsOf(store, "p", "init"), idsOf(store, "p", "a"); s[0] == i[0] || i[0] != a[0] {
 		t.Errorf("sidecar %v, init %v, app %v", s, i, a)
+	}
+}
+
+func TestDevicesComeFromTheNUMANodesTheyShould(t *testing.T) {
+	dir := shortDir(t)
+	store, _ := open(t, dir)
+	plugin := start(t, dir, "d1", "d2", "d3")
+	awaitAllocatable(t, store, 3, 3)
+	two := asks("p", 2)
+	limits := two.Spec.Containers[0].Resources.Limits
+	if hints := store.Begin("p").Hints([]int{0, 1}, limits); len(hints) != 0 {
+		t.Errorf("devices that are nowhere in particular have %v", hints)
+	}
+	for id, node := range map[string]int64{"d1": 0, "d2": 1, "d3": 1} {
+		plugin.Place(id, node)
+	}
+	var hints []topology.Hint
+	eventually(t, "the places to be known", func() bool {
+		hints = store.Begin("p").Hints([]int{0, 1}, limits)[fake]
+		return len(hints) == 2
+	})
+	if hints[0].Nodes != topology.Of(1) || !hints[0].Preferred || hints[1].Nodes != topology.Of(0, 1) || hints[1].Preferred {
+		t.Errorf("hints %+v", hints)
+	}
+	one := asks("q", 1)
+	if err := store.Begin("q").Give(t.Context(), &one.Spec.Containers[0], true, topology.Of(1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := idsOf(store, "q", "a"); !slices.Equal(got, []string{"d2"}) {
+		t.Errorf("given %v", got)
+	}
+	if err := store.Begin("p").Give(t.Context(), &two.Spec.Containers[0], true, topology.Of(1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := idsOf(store, "p", "a"); !slices.Equal(got, []string{"d1", "d3"}) {
+		t.Errorf("with too few where they should be: given %v", got)
 	}
 }
 

@@ -73,9 +73,11 @@ func fieldRules() map[string]rule {
 			return only(c.MemoryManagerPolicy, "", "None", "Static")
 		},
 		"reservedSystemCPUs": nil, "reservedMemory": nil, "enforceNodeAllocatable": nil, "systemReservedCgroup": nil, "kubeReservedCgroup": nil,
-		"topologyManagerPolicy": func(c *kubeletv1beta1.KubeletConfiguration) error { return only(c.TopologyManagerPolicy, "none") },
+		"topologyManagerPolicy": func(c *kubeletv1beta1.KubeletConfiguration) error {
+			return only(c.TopologyManagerPolicy, "", "none", "best-effort", "restricted", "single-numa-node")
+		},
 		"topologyManagerScope": func(c *kubeletv1beta1.KubeletConfiguration) error {
-			return only(c.TopologyManagerScope, "container")
+			return only(c.TopologyManagerScope, "", "container", "pod")
 		},
 		"shutdownGracePeriod": nil, "shutdownGracePeriodCriticalPods": nil, "shutdownGracePeriodByPodPriority": nil,
 		"healthzPort": nil, "healthzBindAddress": nil,

@@ -31,7 +31,7 @@ func TestParseRefusesByName(t *testing.T) {
 		"rotateCertificates: true":                     "the field rotateCertificates is not supported",
 		"staticPodURL: http://x":                       "the field staticPodURL is not supported",
 		"qosReserved: {memory: 50%}":                   "the field qosReserved is not supported",
-		"topologyManagerPolicy: single-numa-node":      "topologyManagerPolicy: only none is supported",
+		"topologyManagerPolicy: strict":                "topologyManagerPolicy: only none and best-effort and restricted and single-numa-node is supported",
 		"enableServer: false":                          "enableServer: only true is supported",
 		"memorySwap: {swapBehavior: LimitedSwap}":      "memorySwap: only NoSwap is supported",
 		"featureGates: {X: true}":                      "the field featureGates is not supported",

@@ -20,15 +20,14 @@ import (
 	"strings"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
-
-	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
 )
 
 // Policy is the name of what this package does, upstream's.
 const Policy = "Static"
+
+const memory = "memory"
 
 // Block is the memory that a container has been given.
 type Block struct {
@@ -204,59 +203,14 @@ func (p *Pool) Of(pod types.UID, container string) (block Block, own bool) {
 func (p *Pool) Allocatable() []Block {
 	var out []Block
 	for _, id := range slices.Sorted(maps.Keys(p.free)) {
-		out = append(out, Block{Nodes: []int{id}, Type: "memory", Size: p.free[id]})
+		out = append(out, Block{Nodes: []int{id}, Type: memory, Size: p.free[id]})
 	}
 	return out
 }
 
-// Allocate gives the containers of a guaranteed pod memory. On an error the pod has
-// none.
-func (p *Pool) Allocate(pod *corev1.Pod) error {
-	if qos.Class(pod) != corev1.PodQOSGuaranteed {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	given := map[string]Block{}
-	give := func(c *corev1.Container) error {
-		size := c.Resources.Limits.Memory().Value()
-		nodes, err := p.choose(size, given)
-		if err != nil {
-			return err
-		}
-		given[c.Name] = Block{Nodes: nodes, Type: "memory", Size: size}
-		return nil
-	}
-	var ending []*corev1.Container
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
-			ending = append(ending, c)
-		} else if err := give(c); err != nil {
-			return err
-		}
-	}
-	for i := range pod.Spec.Containers {
-		if err := give(&pod.Spec.Containers[i]); err != nil {
-			return err
-		}
-	}
-	// Init containers that end use what the others will; it is not counted twice.
-	for _, c := range ending {
-		nodes, err := p.choose(c.Resources.Limits.Memory().Value(), nil)
-		if err != nil {
-			return err
-		}
-		given[c.Name] = Block{Nodes: nodes, Type: "memory"}
-	}
-	p.entries[pod.UID] = given
-	return p.save()
-}
-
 // choose finds the fewest nodes with enough memory. A node that some container has
 // alone is not shared out among several, and the reverse. Caller must hold mu.
-func (p *Pool) choose(size int64, more map[string]Block) ([]int, error) {
-	blocks := slices.AppendSeq(p.blocks(), maps.Values(more))
+func (p *Pool) choose(size int64, blocks []Block) ([]int, error) {
 	ids := slices.Sorted(maps.Keys(p.free))
 	var best []int
 	for mask := uint(1); mask < 1<<len(ids); mask++ {

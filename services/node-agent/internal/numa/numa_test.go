@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sampan-io/sampan/services/node-agent/internal/numa"
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
 const gibi = 1 << 30
@@ -33,6 +34,49 @@ func open(t *testing.T, file string) *numa.Pool {
 	return pool
 }
 
+// allocate gives a pod memory wherever it is.
+func allocate(pool *numa.Pool, pod *corev1.Pod) error {
+	claim := pool.Begin(pod)
+	for i := range pod.Spec.Containers {
+		if err := claim.Give(&pod.Spec.Containers[i], true, 0); err != nil {
+			return err
+		}
+	}
+	return claim.Commit()
+}
+
+func TestMemoryComesFromTheNUMANodesItShould(t *testing.T) {
+	pool := open(t, filepath.Join(t.TempDir(), "state"))
+	pod := guaranteed("p", "5Gi")
+	claim := pool.Begin(pod)
+	if hints := claim.Hints(5 * gibi); len(hints) != 3 || !hints[0].Preferred || !hints[1].Preferred || hints[2].Preferred {
+		t.Errorf("hints %+v", hints)
+	}
+	if err := claim.Give(&pod.Spec.Containers[0], true, topology.Of(1)); err != nil {
+		t.Fatal(err)
+	}
+	if hints := claim.Hints(5 * gibi); len(hints) != 1 || hints[0].Nodes != topology.Of(0) {
+		t.Errorf("hints for another container %+v", hints)
+	}
+	if err := claim.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if block, _ := pool.Of("p", "a"); !slices.Equal(block.Nodes, []int{1}) {
+		t.Errorf("it has %+v", block)
+	}
+	next := guaranteed("q", "5Gi")
+	claim = pool.Begin(next)
+	if err := claim.Give(&next.Spec.Containers[0], true, topology.Of(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if block, _ := pool.Of("q", "a"); !slices.Equal(block.Nodes, []int{0}) {
+		t.Errorf("what does not fit where it should has %+v", block)
+	}
+}
+
 func TestMemoryIsOfAsFewNodesAsCanBe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "memory_manager_state")
 	pool := open(t, file)
@@ -46,7 +90,7 @@ func TestMemoryIsOfAsFewNodesAsCanBe(t *testing.T) {
 		{guaranteed("both", "10Gi"), nil}, // the nodes belong to single ones
 		{guaranteed("large", "5Gi"), nil},
 	} {
-		err := pool.Allocate(step.pod)
+		err := allocate(pool, step.pod)
 		block, own := pool.Of(step.pod.UID, "a")
 		if (err == nil) != (step.want != nil) || own != (step.want != nil) || !slices.Equal(block.Nodes, step.want) {
 			t.Errorf("%s: has %+v, error %v", step.pod.UID, block, err)
@@ -61,12 +105,12 @@ func TestMemoryIsOfAsFewNodesAsCanBe(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := again.Allocate(guaranteed("both", "10Gi")); err != nil {
+	if err := allocate(again, guaranteed("both", "10Gi")); err != nil {
 		t.Error(err)
 	}
 	burstable := guaranteed("burstable", "1Gi")
 	burstable.Spec.Containers[0].Resources.Limits = nil
-	if err := again.Allocate(burstable); err != nil {
+	if err := allocate(again, burstable); err != nil {
 		t.Error(err)
 	}
 	if _, own := again.Of("burstable", "a"); own {
@@ -77,7 +121,7 @@ func TestMemoryIsOfAsFewNodesAsCanBe(t *testing.T) {
 func TestStateAndReservationsThatDoNotFitAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	pool := open(t, file)
-	if err := pool.Allocate(guaranteed("p", "1Gi")); err != nil {
+	if err := allocate(pool, guaranteed("p", "1Gi")); err != nil {
 		t.Fatal(err)
 	}
 	nodes := map[int]int64{0: 8 * gibi}

@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/probes"
 	"github.com/sampan-io/sampan/services/node-agent/internal/pulling"
 	"github.com/sampan-io/sampan/services/node-agent/internal/status"
+	"github.com/sampan-io/sampan/services/node-agent/internal/topology"
 )
 
 // stage is how far a pod has come. It only ever grows.
@@ -251,12 +253,20 @@ func (w *worker) admit(ctx context.Context, pod *corev1.Pod) {
 	w.end = w.cfg.Admit(pod, others)
 	if w.end == nil && w.cfg.Assigner != nil {
 		if err := w.cfg.Assigner.Allocate(ctx, pod); err != nil {
-			w.end = &status.End{Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: Allocate failed due to " + err.Error() + ", which is unexpected"}
+			w.end = notAllocated(err)
 		}
 	}
 	if w.end != nil {
 		w.cfg.Events.Event(pod, nil, true, w.end.Reason, w.end.Message)
 	}
+}
+
+// notAllocated is why a pod ends that cannot be given what only one can have.
+func notAllocated(err error) *status.End {
+	if errors.Is(err, topology.Refused{}) {
+		return &status.End{Reason: topology.Reason, Message: "Pod was rejected: " + err.Error()}
+	}
+	return &status.End{Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: Allocate failed due to " + err.Error() + ", which is unexpected"}
 }
 
 // expire ends a pod that has been active for longer than it may.

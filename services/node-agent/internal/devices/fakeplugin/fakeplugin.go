@@ -27,6 +27,7 @@ type Plugin struct {
 
 	mu       sync.Mutex
 	devices  map[string]string // health by id
+	nodes    map[string]int64  // NUMA nodes of those that have one
 	changed  chan struct{}
 	started  [][]string // devices of containers that were about to start
 	refusing bool
@@ -34,7 +35,7 @@ type Plugin struct {
 
 // Start serves on a socket in dir and registers there.
 func Start(ctx context.Context, dir, resource string, healthy ...string) (*Plugin, error) {
-	p := &Plugin{Resource: resource, devices: map[string]string{}, changed: make(chan struct{})}
+	p := &Plugin{Resource: resource, devices: map[string]string{}, nodes: map[string]int64{}, changed: make(chan struct{})}
 	for _, id := range healthy {
 		p.devices[id] = pluginapi.Healthy
 	}
@@ -74,6 +75,19 @@ func (p *Plugin) Set(id, health string) {
 	} else {
 		p.devices[id] = health
 	}
+	p.tell()
+}
+
+// Place puts a device at a NUMA node.
+func (p *Plugin) Place(id string, node int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.nodes[id] = node
+	p.tell()
+}
+
+// tell lets the watchers look again. Caller must hold mu.
+func (p *Plugin) tell() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -107,7 +121,11 @@ func (p *Plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 		p.mu.Lock()
 		response := &pluginapi.ListAndWatchResponse{}
 		for id, health := range p.devices {
-			response.Devices = append(response.Devices, &pluginapi.Device{ID: id, Health: health})
+			device := &pluginapi.Device{ID: id, Health: health}
+			if node, placed := p.nodes[id]; placed {
+				device.Topology = &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: node}}}
+			}
+			response.Devices = append(response.Devices, device)
 		}
 		changed := p.changed
 		p.mu.Unlock()
