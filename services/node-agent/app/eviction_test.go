@@ -174,3 +174,38 @@ spec:
 		t.Errorf("the metric of evictions is missing: %d", code)
 	}
 }
+
+func TestACriticalPodMakesRoomForItself(t *testing.T) {
+	s := newSite(t)
+	node, err := s.client.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := node.Status.Allocatable[corev1.ResourceCPU]
+	pod := func(name, class string) {
+		s.apply(fmt.Sprintf(`
+metadata: {name: %s, namespace: default}
+spec:
+  priorityClassName: %q
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: registry.test/tool:v1, resources: {requests: {cpu: %s}}}
+`, name, class, most.String()))
+	}
+	pod("usual", "")
+	s.until("usual", "to run", running)
+	pod("another", "")
+	if got := s.until("another", "to be rejected", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed }); got.Status.Reason != "OutOfcpu" {
+		t.Errorf("status %+v", got.Status)
+	}
+	pod("critical", "system-cluster-critical")
+	s.until("critical", "to run", running)
+	usual := s.until("usual", "to be ended", func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
+	if usual.Status.Reason != "Preempting" || usual.Status.Message != "Preempted in order to admit critical pod" {
+		t.Errorf("the pod that made room says %+v", usual.Status)
+	}
+	if c := condition(usual, corev1.DisruptionTarget); c == nil || c.Reason != corev1.PodReasonTerminationByKubelet {
+		t.Errorf("its conditions are %+v", usual.Status.Conditions)
+	}
+	s.mustEvent("usual", "Preempting: Preempted in order to admit critical pod")
+}

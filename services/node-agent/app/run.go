@@ -296,6 +296,7 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 			}
 			return admit.Admit(pod, others)
 		},
+		Preempt:  admit.Preempt,
 		Assigner: a.assign, Resizable: a.resizable(admit),
 		Drainer: a.proxies, Handler: handlerOf(a.api), MaxRestartPause: a.maxRestartPause, RuntimeTimeout: a.runtimeTimeout, Log: a.log,
 	}

@@ -28,13 +28,23 @@ type Node struct {
 // Admit tells why the pod cannot run beside the others, or nil.
 func (n Node) Admit(pod *corev1.Pod, others []*corev1.Pod) *status.End {
 	rest := active(others)
-	for _, check := range []func(*corev1.Pod, []*corev1.Pod) *status.End{n.nodeName, n.nodeAffinity, n.resources, n.ports, n.sysctls, n.system} {
-		if end := check(pod, rest); end != nil {
+	for _, check := range n.checks() {
+		if end := check.run(pod, rest); end != nil {
 			end.Message = "Pod was rejected: " + end.Message
 			return end
 		}
 	}
 	return nil
+}
+
+// check is one condition. Other tells that it is not about amounts of resources.
+type check struct {
+	run   func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	other bool
+}
+
+func (n Node) checks() []check {
+	return []check{{n.nodeName, true}, {n.nodeAffinity, true}, {n.resources, false}, {n.ports, true}, {n.sysctls, true}, {n.system, true}}
 }
 
 // active are the pods that have not ended.
@@ -69,25 +79,8 @@ func (n Node) nodeAffinity(pod *corev1.Pod, _ []*corev1.Pod) *status.End {
 }
 
 func (n Node) resources(pod *corev1.Pod, others []*corev1.Pod) *status.End {
-	used := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(int64(len(others)), resource.DecimalSI)}
-	for _, other := range others {
-		for name, value := range resourcehelper.PodRequests(other, resourcehelper.PodResourcesOptions{}) {
-			sum := used[name]
-			sum.Add(value)
-			used[name] = sum
-		}
-	}
-	wanted := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	wanted[corev1.ResourcePods] = resource.MustParse("1")
-	allocatable := n.Allocatable()
-	names := []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		// What this node does not offer is somebody else's to check.
-		if _, offered := allocatable[name]; offered && strings.Contains(string(name), "/") {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
+	used, wanted, allocatable := usedBy(others), requests(pod), n.Allocatable()
+	for _, name := range checked(wanted, allocatable) {
 		request, taken, most := wanted[name], used[name], allocatable[name]
 		if request.IsZero() {
 			continue
@@ -101,6 +94,33 @@ func (n Node) resources(pod *corev1.Pod, others []*corev1.Pod) *status.End {
 	}
 	return nil
 }
+
+// usedBy is what the pods have of the node.
+func usedBy(pods []*corev1.Pod) corev1.ResourceList {
+	used := corev1.ResourceList{}
+	for _, pod := range pods {
+		for name, value := range requests(pod) {
+			sum := used[name]
+			sum.Add(value)
+			used[name] = sum
+		}
+	}
+	return used
+}
+
+// checked are the resources that a pod must fit into, in order. What this node does not
+// offer is somebody else's to check.
+func checked(wanted, allocatable corev1.ResourceList) []corev1.ResourceName {
+	names := []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if _, offered := allocatable[name]; offered && (strings.Contains(string(name), "/") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func one() resource.Quantity { return *resource.NewQuantity(1, resource.DecimalSI) }
 
 // Resizable tells why a pod that runs cannot be given what it asks for: Infeasible
 // if the node never has as much, Deferred if the other pods have it; or nil.

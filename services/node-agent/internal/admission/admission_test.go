@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,5 +100,57 @@ func TestResizableTellsNeverFromNotNow(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %q, want %q", cpu, got, want)
 		}
+	}
+}
+
+func TestPreemptEndsAsFewOfTheBetterAsItCan(t *testing.T) {
+	sized := func(name string, class corev1.PodQOSClass, cpu, memory string, change func(*corev1.Pod)) *corev1.Pod {
+		p := pod(request(cpu))
+		p.Name, p.Status.QOSClass = name, class
+		p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse(memory)
+		if change != nil {
+			change(p)
+		}
+		return p
+	}
+	priority := func(n int32) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.Priority = &n } }
+	const system = 2000000000
+	best, middle, least := corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort
+	node := admission.Node{
+		Name: "n", Labels: func() map[string]string { return nil },
+		Allocatable: func() corev1.ResourceList {
+			return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourcePods: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("4Gi")}
+		},
+	}
+	for _, c := range []struct {
+		name   string
+		pod    *corev1.Pod
+		others []*corev1.Pod
+		want   string
+	}{
+		{"one that is not critical", sized("new", best, "4", "1Gi", nil), []*corev1.Pod{sized("a", middle, "1", "1Gi", nil)}, ""},
+		{"the one that is just enough", sized("new", best, "1", "1Gi", priority(system)),
+			[]*corev1.Pod{sized("a", middle, "2", "1Gi", nil), sized("b", middle, "1", "2Gi", nil), sized("c", middle, "1", "1Gi", nil)}, "c"},
+		{"burstable ones before guaranteed ones", sized("new", best, "3", "1Gi", priority(system)),
+			[]*corev1.Pod{sized("a", best, "2", "1Gi", nil), sized("b", middle, "2", "1Gi", nil)}, "b a"},
+		{"the number of pods", sized("new", least, "0", "0", priority(system)),
+			[]*corev1.Pod{sized("a", best, "1", "0", nil), sized("b", least, "0", "0", nil), sized("c", middle, "1", "0", nil), sized("d", best, "1", "0", nil)}, "b"},
+		{"not enough in all", sized("new", best, "5", "1Gi", priority(system)), []*corev1.Pod{sized("a", middle, "2", "1Gi", nil)}, ""},
+		{"critical ones stay", sized("new", best, "4", "1Gi", priority(system)), []*corev1.Pod{sized("a", middle, "1", "1Gi", priority(system))}, ""},
+		{"less critical ones do not", sized("new", best, "4", "1Gi", priority(system+1000)), []*corev1.Pod{sized("a", middle, "1", "1Gi", priority(system))}, "a"},
+		{"something else is in the way", sized("new", best, "4", "1Gi", func(p *corev1.Pod) { priority(system)(p); p.Spec.NodeName = "other" }),
+			[]*corev1.Pod{sized("a", middle, "1", "1Gi", nil)}, ""},
+		{"a static pod is critical", sized("new", best, "4", "1Gi", func(p *corev1.Pod) { p.Annotations = map[string]string{"kubernetes.io/config.source": "file"} }),
+			[]*corev1.Pod{sized("a", middle, "1", "1Gi", nil)}, "a"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var names []string
+			for _, victim := range node.Preempt(c.pod, c.others) {
+				names = append(names, victim.Name)
+			}
+			if got := strings.Join(names, " "); got != c.want {
+				t.Errorf("ends %q, want %q", got, c.want)
+			}
+		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/services/node-agent/internal/admission"
 	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
 	"github.com/sampan-io/sampan/services/node-agent/internal/status"
 )
@@ -172,7 +173,7 @@ func (m *Manager) leaving(now time.Time) bool {
 func (m *Manager) evictOne(ctx context.Context, t Threshold, seen Observation, now time.Time) bool {
 	var pods []Usage
 	for _, usage := range m.cfg.Usage(ctx) {
-		if !critical(usage.Pod) && usage.Pod.DeletionTimestamp == nil && usage.Pod.Status.Phase != corev1.PodFailed && usage.Pod.Status.Phase != corev1.PodSucceeded {
+		if !admission.Critical(usage.Pod) && usage.Pod.DeletionTimestamp == nil && usage.Pod.Status.Phase != corev1.PodFailed && usage.Pod.Status.Phase != corev1.PodSucceeded {
 			pods = append(pods, usage)
 		}
 	}
@@ -207,7 +208,7 @@ func Evicted(message string, grace int64) status.End {
 // Admit tells why a pod cannot start while the node is under pressure, or nil.
 func (m *Manager) Admit(pod *corev1.Pod) *status.End {
 	conditions := m.Conditions()
-	if len(conditions) == 0 || critical(pod) {
+	if len(conditions) == 0 || admission.Critical(pod) {
 		return nil
 	}
 	if len(conditions) == 1 && conditions[0] == corev1.NodeMemoryPressure {

@@ -75,19 +75,6 @@ func priority(pod *corev1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// critical pods are never ended for the node's sake: static ones, mirrors, and
-// those of the system's priorities.
-func critical(pod *corev1.Pod) bool {
-	const system = 2000000000
-	if source := pod.Annotations["kubernetes.io/config.source"]; source != "" && source != "api" {
-		return true
-	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= system
-}
-
 // lowMessage is why a pod goes, in upstream's words.
 func lowMessage(u *Usage, t Threshold, seen Observation) string {
 	name := t.Signal.resource()

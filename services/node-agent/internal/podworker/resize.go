@@ -280,13 +280,14 @@ func (w *Workers) ringWaiting() {
 	}
 }
 
-// heldBy are the node's other pods with the resources that they have been given.
+// heldBy are the node's other pods that have not ended, with the resources that they
+// have been given.
 func (w *Workers) heldBy(except types.UID) []*corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var others []*corev1.Pod
 	for uid, worker := range w.workers {
-		if uid != except {
+		if uid != except && !worker.ended.Load() {
 			others = append(others, worker.holds())
 		}
 	}

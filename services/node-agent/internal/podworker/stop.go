@@ -46,7 +46,14 @@ func (w *worker) die(ctx context.Context, pod *corev1.Pod, gone bool) (next time
 	case stopped:
 		w.finished = true
 		w.tell(pod, gone)
-		w.stopJob(ctx, grace, func(ctx context.Context) error { return w.giveBack(ctx) }, settled)
+		w.stopJob(ctx, grace, func(ctx context.Context) error {
+			if err := w.giveBack(ctx); err != nil {
+				return err
+			}
+			w.ended.Store(true)
+			w.retryPending()
+			return nil
+		}, settled)
 		return time.Time{}
 	case settled:
 		if gone || pod.DeletionTimestamp != nil {

@@ -3,6 +3,7 @@ package podworker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sampan-io/sampan/services/node-agent/internal/admission"
 	"github.com/sampan-io/sampan/services/node-agent/internal/backoff"
 	"github.com/sampan-io/sampan/services/node-agent/internal/cri"
 	"github.com/sampan-io/sampan/services/node-agent/internal/probes"
@@ -71,7 +73,10 @@ type worker struct {
 	// restartingAll tells that all containers begin anew.
 	restartingAll bool
 	waiting       atomic.Bool // for resources that other pods have
-	over          bool        // nothing is left to do; guarded by Workers.mu after run has returned
+	ended         atomic.Bool // it has given back what it had of the node
+	// preempted are the pods that make room for this one, which is not admitted before.
+	preempted map[types.UID]bool
+	over      bool // nothing is left to do; guarded by Workers.mu after run has returned
 }
 
 // job is what goes on beside the worker.
@@ -131,7 +136,10 @@ func (w *worker) step(ctx context.Context) (next time.Time) {
 		return start.Add(pause)
 	}
 	pod := w.withKnownStatus(in.pod)
-	w.admit(ctx, pod)
+	w.admit(ctx, pod, in.gone)
+	if !w.admitted {
+		return time.Time{} // the end of another pod wakes this worker
+	}
 	pod = w.allocate(ctx, pod)
 	w.expire(pod)
 	operation := "sync"
@@ -239,18 +247,25 @@ func foreign(source, known []corev1.PodCondition) []corev1.PodCondition {
 	return list
 }
 
-// admit asks once, and only for a pod that has nothing here yet.
-func (w *worker) admit(ctx context.Context, pod *corev1.Pod) {
+// admit asks once, and only for a pod that has nothing here yet. A pod that others make
+// room for is asked after again when they have ended, and is not admitted until then.
+func (w *worker) admit(ctx context.Context, pod *corev1.Pod, gone bool) {
 	if w.admitted {
 		return
 	}
-	w.admitted = true
 	others := w.others
-	w.others = nil
-	if len(w.runtime.Sandboxes) > 0 || pod.DeletionTimestamp != nil || over(pod) || len(pod.Spec.Containers) == 0 || pod.Status.StartTime != nil {
+	if w.preempted != nil {
+		others = w.heldBy(w.uid)
+	}
+	w.admitted, w.others = true, nil
+	if gone || len(w.runtime.Sandboxes) > 0 || pod.DeletionTimestamp != nil || over(pod) || len(pod.Spec.Containers) == 0 || pod.Status.StartTime != nil {
 		return
 	}
 	w.end = w.cfg.Admit(pod, others)
+	if w.end != nil && w.makeRoom(pod, others) {
+		w.admitted, w.end, w.others = false, nil, others
+		return
+	}
 	if w.end == nil && w.cfg.Assigner != nil {
 		if err := w.cfg.Assigner.Allocate(ctx, pod); err != nil {
 			w.end = notAllocated(err)
@@ -259,6 +274,31 @@ func (w *worker) admit(ctx context.Context, pod *corev1.Pod) {
 	if w.end != nil {
 		w.cfg.Events.Event(pod, nil, true, w.end.Reason, w.end.Message)
 	}
+}
+
+// makeRoom ends the pods that are in the way of a critical one, and tells whether any
+// still is that will go.
+func (w *worker) makeRoom(pod *corev1.Pod, others []*corev1.Pod) bool {
+	if w.cfg.Preempt == nil {
+		return false
+	}
+	if slices.ContainsFunc(others, func(other *corev1.Pod) bool { return w.preempted[other.UID] }) {
+		return true
+	}
+	victims := w.cfg.Preempt(pod, others)
+	if len(victims) == 0 {
+		return false
+	}
+	w.preempted = map[types.UID]bool{}
+	w.waiting.Store(true)
+	for _, victim := range victims {
+		w.preempted[victim.UID] = true
+		w.cfg.Log.Info("Ending a pod to make room for a critical one", "pod", name(victim), "for", name(pod))
+		w.cfg.Events.Event(victim, nil, true, admission.PreemptedReason, admission.PreemptedMessage)
+		w.Evict(victim.UID, status.End{Reason: admission.PreemptedReason, Message: admission.PreemptedMessage, Disruption: corev1.PodReasonTerminationByKubelet})
+	}
+	w.ring() // one may have ended just before
+	return true
 }
 
 // notAllocated is why a pod ends that cannot be given what only one can have.

@@ -89,7 +89,10 @@ type Config struct {
 	Events      Events
 	Observer    Observer
 	// Admit tells why a pod that is new here cannot run on this node, or nil.
-	Admit    func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	Admit func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	// Preempt chooses pods to end so that one runs that Admit refuses; none if that would
+	// not help. Nil never does.
+	Preempt  func(pod *corev1.Pod, others []*corev1.Pod) []*corev1.Pod
 	Assigner Assigner // nil gives nothing
 	// Resizable tells why a pod that runs cannot be given what it asks for now: with
 	// the reasons Deferred or Infeasible; nil if it can.
@@ -154,7 +157,9 @@ func (w *Workers) accept(pod *corev1.Pod, static bool) {
 	}
 	var others []*corev1.Pod
 	for _, other := range w.workers {
-		others = append(others, other.holds())
+		if !other.ended.Load() {
+			others = append(others, other.holds())
+		}
 	}
 	w.startWorker(pod, others, static)
 }
