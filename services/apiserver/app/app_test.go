@@ -34,7 +34,7 @@ func parse(t *testing.T, args ...string) (*app.Options, error) {
 func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
 	for _, c := range []struct{ flag, want string }{
 		{"--audit-policy-file=x", "not supported by this server, and not safe to ignore: --audit-policy-file"},
-		{"--encryption-provider-config=x", "--encryption-provider-config"},
+		{"--encryption-provider-config-automatic-reload", "needs --encryption-provider-config"},
 		{"--etcd-servers=127.0.0.1:2379", "is not of the form"},
 		{"--etcd-servers=http://127.0.0.1:2379 --etcd-certfile=x", "must be given together"},
 		{"--etcd-servers-overrides=/events#http://127.0.0.1:2379", "--etcd-servers-overrides"},

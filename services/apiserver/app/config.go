@@ -41,6 +41,9 @@ func (o *StoreOptions) check() error {
 	if o.HistoryAge <= 0 || o.HistoryBytes.Value() <= 0 {
 		return errors.New("--history-max-age and --history-max-bytes must be positive")
 	}
+	if o.EncryptionReload && o.EncryptionFile == "" {
+		return errors.New("--encryption-provider-config-automatic-reload needs --encryption-provider-config")
+	}
 	return nil
 }
 

@@ -30,6 +30,8 @@ func (o *StoreOptions) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.HistoryAge, "history-max-age", 10*time.Minute, "age up to which superseded values are kept, for watches and lists that go on from an old revision")
 	o.HistoryBytes.Quantity = resource.MustParse("256Mi")
 	fs.Var(&o.HistoryBytes, "history-max-bytes", "size up to which superseded values are kept, whatever their age")
+	fs.StringVar(&o.EncryptionFile, "encryption-provider-config", "", "EncryptionConfiguration that says which resources are encrypted in the store, and by what; without it none are")
+	fs.BoolVar(&o.EncryptionReload, "encryption-provider-config-automatic-reload", false, "take changes of --encryption-provider-config over while running")
 	fs.BoolVar(&o.NoSync, "unsafe-no-fsync", false, "leave syncing to the kernel: faster, and loses acknowledged writes in a power cut")
 }
 

@@ -41,8 +41,7 @@ func refusedFlags() []string {
 		"admission-control", "admission-control-config-file", "authentication-config", "authentication-token-webhook-cache-ttl",
 		"authentication-token-webhook-config-file", "authentication-token-webhook-version", "authorization-config", "authorization-policy-file",
 		"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl", "authorization-webhook-config-file",
-		"authorization-webhook-version", "egress-selector-config-file", "encryption-provider-config",
-		"encryption-provider-config-automatic-reload", "etcd-servers-overrides", "oidc-ca-file", "oidc-client-id", "oidc-groups-claim",
+		"authorization-webhook-version", "egress-selector-config-file", "etcd-servers-overrides", "oidc-ca-file", "oidc-client-id", "oidc-groups-claim",
 		"oidc-groups-prefix", "oidc-issuer-url", "oidc-required-claim", "oidc-signing-algs", "oidc-username-claim", "oidc-username-prefix",
 		"peer-ca-file", "service-account-signing-endpoint", "tls-sni-cert-key", "token-auth-file",
 	})
@@ -70,7 +69,7 @@ func booleanFlags() []string {
 		"aggregator-reject-forwarding-redirect", "audit-log-batch-throttle-enable", "audit-log-compress", "audit-log-truncate-enabled",
 		"audit-webhook-batch-throttle-enable", "audit-webhook-truncate-enabled", "contention-profiling", "emulation-forward-compatible",
 		"enable-aggregator-routing", "enable-garbage-collector", "enable-logs-handler",
-		"encryption-provider-config-automatic-reload", "log-json-split-stream", "log-text-split-stream", "permit-address-sharing",
+		"log-json-split-stream", "log-text-split-stream", "permit-address-sharing",
 		"permit-port-sharing", "runtime-config-emulation-forward-compatible", "service-account-lookup", "shutdown-send-retry-after",
 		"watch-cache",
 	}

@@ -54,6 +54,9 @@ type StoreOptions struct {
 	HistoryAge   time.Duration
 	HistoryBytes resource.QuantityValue
 	NoSync       bool
+	// EncryptionFile says which resources are encrypted in the store, and how.
+	EncryptionFile   string
+	EncryptionReload bool
 }
 
 // IdentityOptions say whom the server believes, and what they may do.

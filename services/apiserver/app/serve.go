@@ -19,6 +19,10 @@ import (
 
 // serve brings the server up over an open store and serves until ctx ends.
 func (s *server) serve(ctx, life context.Context, store storage.Interface) error {
+	store, err := s.encrypted(life, store)
+	if err != nil {
+		return err
+	}
 	caches, err := s.fill(life, store)
 	if err != nil {
 		return err

@@ -269,7 +269,7 @@ func (s *Store) storeChanged(ctx context.Context, u *update, current *watch.Obje
 		obj.GetObjectKind().SetGroupVersionKind(s.gvk)
 		return Result{Object: obj}, nil
 	}
-	if same && !s.storedOtherwise(current) {
+	if same && !s.storedOtherwise(current) && !s.cache.Outdated(ctx, current.Namespace, current.Name) {
 		return Result{Stored: current}, nil
 	}
 	stored, err := s.cache.Update(ctx, put, current.Revision)

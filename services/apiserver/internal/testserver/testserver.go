@@ -42,19 +42,7 @@ func Start(t testing.TB, flags ...string) *Server {
 // StartIn is Start with the files of an earlier server.
 func StartIn(t testing.TB, dir string, flags ...string) *Server {
 	t.Helper()
-	options := app.New()
-	fs := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-	options.AddFlags(fs)
-	args := append([]string{
-		"--data-dir=" + filepath.Join(dir, "data"), "--cert-dir=" + filepath.Join(dir, "certs"),
-		"--bind-address=127.0.0.1", "--secure-port=0", "--unsafe-no-fsync", "--nats-listen-address=none",
-	}, flags...)
-	if err := fs.Parse(args); err != nil {
-		t.Fatalf("flags: %v", err)
-	}
-	if err := options.Complete(); err != nil {
-		t.Fatalf("flags: %v", err)
-	}
+	options := parse(t, dir, flags)
 	kubeconfig := filepath.Join(dir, "certs", "admin.kubeconfig")
 	_ = os.Remove(kubeconfig) // an earlier server's names its port
 	ctx, cancel := context.WithCancel(context.Background())
@@ -79,13 +67,45 @@ func StartIn(t testing.TB, dir string, flags ...string) *Server {
 	return s
 }
 
+// Refused starts a server with the files of an earlier one, which must end by itself,
+// and returns why it did.
+func Refused(t testing.TB, dir string, flags ...string) error {
+	t.Helper()
+	const patience = time.Minute
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := parse(t, dir, flags).Run(ctx, logger(t))
+	if ctx.Err() != nil {
+		t.Fatalf("the server has not ended after %s", patience)
+	}
+	return err
+}
+
+func parse(t testing.TB, dir string, flags []string) *app.Options {
+	t.Helper()
+	options := app.New()
+	fs := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
+	options.AddFlags(fs)
+	args := append([]string{
+		"--data-dir=" + filepath.Join(dir, "data"), "--cert-dir=" + filepath.Join(dir, "certs"),
+		"--bind-address=127.0.0.1", "--secure-port=0", "--unsafe-no-fsync", "--nats-listen-address=none",
+	}, flags...)
+	if err := fs.Parse(args); err != nil {
+		t.Fatalf("flags: %v", err)
+	}
+	if err := options.Complete(); err != nil {
+		t.Fatalf("flags: %v", err)
+	}
+	return options
+}
+
 // Stop ends the server before the test does, and returns how it ended.
 func (s *Server) Stop() error { return s.stop() }
 
 // await waits for the kubeconfig and then for readiness.
 func (s *Server) await(t testing.TB, kubeconfig string, ended chan error) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -94,7 +114,7 @@ func (s *Server) await(t testing.TB, kubeconfig string, ended chan error) {
 			ended <- err
 			t.Fatalf("server ended before it was ready: %v", err)
 		case <-deadline:
-			t.Fatal("server is not ready after 20 s")
+			t.Fatal("server is not ready after a minute")
 		case <-tick.C:
 		}
 		if s.Config == nil {

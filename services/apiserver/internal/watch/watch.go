@@ -171,6 +171,9 @@ type Store interface {
 	Create(ctx context.Context, put Put) (*Object, error)
 	Update(ctx context.Context, put Put, expect int64) (*Object, error)
 	Delete(ctx context.Context, namespace, name string, expect int64) (*Object, error)
+	// Outdated says that an object is not stored as it would be now, encrypted by
+	// another key or not at all, so that writing it unchanged is of use.
+	Outdated(ctx context.Context, namespace, name string) bool
 	// Revision is the newest revision that the cache has applied.
 	Revision() int64
 	// Changed is the revision of the newest change of one of the resource's objects

@@ -50,6 +50,18 @@ func (c *Cache) Delete(ctx context.Context, namespace, name string, expect int64
 	return loose(c.newObject(key, kv.Value, kv.Revision, kv.CreateRevision, nil))
 }
 
+// Outdated implements Store. What cannot be told is not outdated.
+func (c *Cache) Outdated(ctx context.Context, namespace, name string) bool {
+	store, ok := c.store.(interface {
+		Outdated(ctx context.Context, key string) (bool, error)
+	})
+	if !ok {
+		return false
+	}
+	outdated, err := store.Outdated(ctx, c.storeKey(namespace, name))
+	return err == nil && outdated
+}
+
 func loose(o *Object, err error) (*Object, error) {
 	if err == nil {
 		o.loose = true
