@@ -33,7 +33,12 @@ func parse(t *testing.T, args ...string) (*app.Options, error) {
 
 func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
 	for _, c := range []struct{ flag, want string }{
-		{"--audit-policy-file=x", "not supported by this server, and not safe to ignore: --audit-policy-file"},
+		{"--token-auth-file=x", "not supported by this server, and not safe to ignore: --token-auth-file"},
+		{"--audit-policy-file=x", "events would go nowhere"},
+		{"--audit-log-path=-", "need --audit-policy-file"},
+		{"--audit-log-mode=sometimes", "is none of batch, blocking, blocking-strict"},
+		{"--audit-webhook-version=audit.k8s.io/v1beta1", "is not audit.k8s.io/v1"},
+		{"--audit-webhook-batch-throttle-qps=0", "must be positive"},
 		{"--encryption-provider-config-automatic-reload", "needs --encryption-provider-config"},
 		{"--etcd-servers=127.0.0.1:2379", "is not of the form"},
 		{"--etcd-servers=http://127.0.0.1:2379 --etcd-certfile=x", "must be given together"},
@@ -42,7 +47,6 @@ func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
 		{"--storage-backend=etcd2", "is not etcd3"},
 		{"--runtime-config=apps/v1=false", "apps/v1 cannot be switched off"},
 		{"--max-connection-bytes-per-sec=1000", "cannot be throttled"},
-		{"--audit-webhook-batch-throttle-enable", "--audit-webhook-batch-throttle-enable"},
 		{"--admission-control=AlwaysDeny", "--admission-control"},
 		{"--service-account-signing-endpoint=/run/signer", "--service-account-signing-endpoint"},
 		{"--tls-cipher-suites=TLS_NONE", "--tls-cipher-suites"},
@@ -62,10 +66,10 @@ func TestFlagsThatMustNotBeIgnoredAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want an error with %q", c.flag, err, c.want)
 		}
 	}
-	if _, err := parse(t, "--audit-log-path", "/x"); err == nil || !strings.Contains(err.Error(), "not safe to ignore: --audit-log-path") {
+	if _, err := parse(t, "--token-auth-file", "/x"); err == nil || !strings.Contains(err.Error(), "not safe to ignore: --token-auth-file") {
 		t.Errorf("a value after a space: %v", err)
 	}
-	if _, err := parse(t, "--feature-gates=AllAlpha=true", "--enable-priority-and-fairness", "--storage-media-type=x", "--audit-log-path=",
+	if _, err := parse(t, "--feature-gates=AllAlpha=true", "--enable-priority-and-fairness", "--storage-media-type=x", "--token-auth-file=",
 		"--runtime-config=api/all=true,api/beta=false", "--etcd-servers=https://127.0.0.1:2379", "--storage-backend=etcd3"); err != nil {
 		t.Errorf("harmless flags: %v", err)
 	}

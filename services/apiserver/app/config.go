@@ -25,7 +25,7 @@ func (o *Options) Complete() error {
 	if err := o.known.check(); err != nil {
 		return err
 	}
-	checks := []func() error{o.Serving.check, o.Store.check, o.Hardening.check, o.Etcd.check, o.Network.check, o.Tokens.check, o.Kubelet.check, o.Bus.check, o.Aggregation.check}
+	checks := []func() error{o.Serving.check, o.Store.check, o.Hardening.check, o.Etcd.check, o.Network.check, o.Tokens.check, o.Kubelet.check, o.Bus.check, o.Aggregation.check, o.Audit.check}
 	for _, check := range checks {
 		if err := check(); err != nil {
 			return err

@@ -37,37 +37,19 @@ func ignoredFlags() []string {
 }
 
 func refusedFlags() []string {
-	return slices.Concat(auditFlags(), []string{
+	return []string{
 		"admission-control", "admission-control-config-file", "authentication-config", "authentication-token-webhook-cache-ttl",
 		"authentication-token-webhook-config-file", "authentication-token-webhook-version", "authorization-config", "authorization-policy-file",
 		"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl", "authorization-webhook-config-file",
 		"authorization-webhook-version", "egress-selector-config-file", "etcd-servers-overrides", "oidc-ca-file", "oidc-client-id", "oidc-groups-claim",
 		"oidc-groups-prefix", "oidc-issuer-url", "oidc-required-claim", "oidc-signing-algs", "oidc-username-claim", "oidc-username-prefix",
 		"peer-ca-file", "service-account-signing-endpoint", "tls-sni-cert-key", "token-auth-file",
-	})
-}
-
-// auditFlags are those of both kinds of audit log.
-func auditFlags() []string {
-	flags := []string{
-		"audit-policy-file", "audit-log-compress", "audit-log-format", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize",
-		"audit-log-path", "audit-webhook-batch-initial-backoff", "audit-webhook-config-file", "audit-webhook-initial-backoff",
 	}
-	for _, kind := range []string{"audit-log-", "audit-webhook-"} {
-		for _, name := range []string{
-			"batch-buffer-size", "batch-max-size", "batch-max-wait", "batch-throttle-burst", "batch-throttle-enable", "batch-throttle-qps",
-			"mode", "truncate-enabled", "truncate-max-batch-size", "truncate-max-event-size", "version",
-		} {
-			flags = append(flags, kind+name)
-		}
-	}
-	return flags
 }
 
 func booleanFlags() []string {
 	return []string{
-		"aggregator-reject-forwarding-redirect", "audit-log-batch-throttle-enable", "audit-log-compress", "audit-log-truncate-enabled",
-		"audit-webhook-batch-throttle-enable", "audit-webhook-truncate-enabled", "contention-profiling", "emulation-forward-compatible",
+		"aggregator-reject-forwarding-redirect", "contention-profiling", "emulation-forward-compatible",
 		"enable-aggregator-routing", "enable-garbage-collector", "enable-logs-handler",
 		"log-json-split-stream", "log-text-split-stream", "permit-address-sharing",
 		"permit-port-sharing", "runtime-config-emulation-forward-compatible", "service-account-lookup", "shutdown-send-retry-after",

@@ -26,6 +26,7 @@ type Options struct {
 	Kubelet     KubeletOptions
 	Bus         BusOptions
 	Admission   AdmissionOptions
+	Audit       AuditOptions
 	Aggregation AggregationOptions
 	known       knownFlags
 }
@@ -124,6 +125,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Kubelet.addFlags(fs)
 	o.Bus.addFlags(fs)
 	o.Admission.addFlags(fs)
+	o.Audit.addFlags(fs)
 	o.Aggregation.addFlags(fs)
 	o.known.addFlags(fs)
 }

@@ -41,7 +41,7 @@ func (s *server) serve(ctx, life context.Context, store storage.Interface) error
 	s.health.AddReady(component.Check{Name: "poststarthook/bootstrap", Probe: s.probeReady})
 	s.health.AddReady(component.Check{Name: "shutdown", Probe: func(context.Context) error { return ctx.Err() }})
 	s.health.AddLive(component.Check{Name: "store", Probe: s.probeStore(store)})
-	handler, closeWatches, err := s.handler()
+	handler, closeWatches, err := s.handler(life)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func (s *server) prepare() error {
 }
 
 // handler is what serves requests, and what closes the watches among them.
-func (s *server) handler() (handler http.Handler, closeWatches func(), err error) {
+func (s *server) handler(life context.Context) (handler http.Handler, closeWatches func(), err error) {
 	metrics := component.NewMetrics()
 	metrics.MustRegister(newCacheMetrics(s.allCaches))
 	metrics.MustRegister(s.busMetrics...)
@@ -168,11 +168,15 @@ func (s *server) handler() (handler http.Handler, closeWatches func(), err error
 		return nil, nil, err
 	}
 	s.fairness = s.newFairness(metrics)
+	auditor, err := s.newAuditor(life, metrics)
+	if err != nil {
+		return nil, nil, &component.UsageError{Err: err}
+	}
 	return filters.Chain(routes, filters.Config{
 		Log: s.log, Metrics: filters.NewMetrics(metrics, api.Subresources), Authenticator: s.security.authenticator,
 		Authorizer: s.security.authorizer, Long: s.long(api), RequestTimeout: s.Serving.RequestTimeout,
 		CORSAllowed: s.Serving.CORSAllowed, Ready: s.ready, MaxRequests: s.Serving.MaxRequests, MaxMutating: s.Serving.MaxMutating,
-		Fairness: s.fairness, Objects: s.objects,
+		Fairness: s.fairness, Auditor: auditor, Objects: s.objects,
 	}), api.CloseWatches, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"log/slog"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/audit"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
 	"github.com/sampan-io/sampan/services/apiserver/internal/fairness"
@@ -37,6 +38,8 @@ type Config struct {
 	MaxRequests, MaxMutating int
 	// Fairness divides what is in flight between priority levels; may be nil.
 	Fairness *fairness.Dispatcher
+	// Auditor records requests; may be nil.
+	Auditor *audit.Auditor
 	// Objects says how much a list reads, for Fairness.
 	Objects Objects
 }
@@ -59,9 +62,8 @@ func Chain(handler http.Handler, c Config) http.Handler {
 		Deadline(c.RequestTimeout, c.Long),
 		Warnings(),
 		CORS(c.CORSAllowed),
-		Authentication(c.Authenticator, c.Log, c.Metrics),
-		// The audit of requests belongs here: after it is known who asks, before they
-		// act as another.
+		Authentication(c.Authenticator, c.Auditor, c.Log, c.Metrics),
+		Audit(c.Auditor, c.Long), // after it is known who asks, before they act as another
 		Impersonation(c.Authorizer),
 		Await(c.Ready),
 		c.bound(),

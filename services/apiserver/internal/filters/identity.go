@@ -1,6 +1,7 @@
 package filters
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/sampan-io/sampan/services/apiserver/internal/audit"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authn"
 	"github.com/sampan-io/sampan/services/apiserver/internal/authz"
 	"github.com/sampan-io/sampan/services/apiserver/internal/request"
@@ -16,7 +18,7 @@ import (
 )
 
 // Authentication finds out who asks, and answers 401 when that cannot be told.
-func Authentication(authenticator authn.Authenticator, log *slog.Logger, metrics *Metrics) Filter {
+func Authentication(authenticator authn.Authenticator, auditor *audit.Auditor, log *slog.Logger, metrics *Metrics) Filter {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			user, err := authenticator.Authenticate(r)
@@ -27,6 +29,7 @@ func Authentication(authenticator authn.Authenticator, log *slog.Logger, metrics
 					log.Debug("Authentication failed", "path", r.URL.Path, "remote", r.RemoteAddr, "err", err)
 				}
 				metrics.authn.WithLabelValues(result).Inc()
+				auditor.Refused(r)
 				response.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
 				return
 			}
@@ -36,26 +39,45 @@ func Authentication(authenticator authn.Authenticator, log *slog.Logger, metrics
 	}
 }
 
+// Audit records the requests that the auditor's policy asks for.
+func Audit(auditor *audit.Auditor, long func(*http.Request, *request.Info) bool) Filter {
+	return func(next http.Handler) http.Handler {
+		if auditor == nil {
+			return next
+		}
+		return auditor.Handler(long, next)
+	}
+}
+
 // Authorization answers 403 to what the user may not do.
 func Authorization(authorizer authz.Authorizer) Filter {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
 			a := attributes(request.UserFrom(ctx), request.InfoFrom(ctx))
-			if err := authorize(r, authorizer, a); err != nil {
+			reason, err := authorize(r, authorizer, a)
+			if err == nil && opensStream(r, a) {
+				a.Verb = "create"
+				reason, err = authorize(r, authorizer, a)
+			}
+			noteDecision(ctx, reason, err)
+			if err != nil {
 				response.Error(w, r, err)
 				return
-			}
-			if opensStream(r, a) {
-				a.Verb = "create"
-				if err := authorize(r, authorizer, a); err != nil {
-					response.Error(w, r, err)
-					return
-				}
 			}
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// noteDecision tells the audit what was decided, and why.
+func noteDecision(ctx context.Context, reason string, err error) {
+	decision := "allow"
+	if err != nil {
+		decision = "forbid"
+	}
+	request.AddAnnotation(ctx, "authorization.k8s.io/decision", decision)
+	request.AddAnnotation(ctx, "authorization.k8s.io/reason", reason)
 }
 
 // opensStream says whether a GET, by which WebSockets begin, reaches into a pod,
@@ -80,15 +102,17 @@ func attributes(user *authn.User, info *request.Info) authz.Attributes {
 	}
 }
 
-func authorize(r *http.Request, authorizer authz.Authorizer, a authz.Attributes) error {
+// authorize returns the authorizer's reason, and an error when the request must not
+// go on.
+func authorize(r *http.Request, authorizer authz.Authorizer, a authz.Attributes) (string, error) {
 	decision, reason, err := authorizer.Authorize(r.Context(), a)
 	if decision == authz.Allow {
-		return nil
+		return reason, nil
 	}
 	if err != nil && reason == "" {
-		return apierrors.NewInternalError(err)
+		return "", apierrors.NewInternalError(err)
 	}
-	return response.Forbidden(a, reason)
+	return reason, response.Forbidden(a, reason)
 }
 
 // Headers by which a user asks to act as another.
@@ -122,7 +146,9 @@ func Impersonation(authorizer authz.Authorizer) Filter {
 					r.Header.Del(name)
 				}
 			}
-			next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), withImpliedGroups(wanted))))
+			wanted = withImpliedGroups(wanted)
+			audit.RecordFrom(r.Context()).Impersonated(wanted)
+			next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), wanted)))
 		})
 	}
 }
@@ -156,7 +182,8 @@ func mayImpersonate(r *http.Request, authorizer authz.Authorizer, wanted *authn.
 	user := request.UserFrom(r.Context())
 	ask := func(a authz.Attributes) error {
 		a.User, a.Verb, a.ResourceRequest = user, "impersonate", true
-		return authorize(r, authorizer, a)
+		_, err := authorize(r, authorizer, a)
+		return err
 	}
 	if namespace, name, ok := serviceAccount(wanted.Name); ok {
 		if err := ask(authz.Attributes{APIVersion: "v1", Resource: "serviceaccounts", Namespace: namespace, Name: name}); err != nil {
