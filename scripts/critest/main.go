@@ -176,6 +176,8 @@ func (r *run) runSuite(ctx context.Context, suite string, skips []skip) error {
 	args := []string{
 		"-runtime-endpoint", endpoint, "-image-endpoint", endpoint, "-config", filepath.Join(r.dir, "none.yaml"),
 		"-ginkgo.no-color", "-ginkgo.json-report", filepath.Join(r.dir, reportFile),
+		// A container's program that is stopped as it starts may not handle the signal yet: such a spec is tried once more.
+		"-ginkgo.flake-attempts", "2",
 	}
 	for _, skip := range skips {
 		args = append(args, "-ginkgo.skip", skip.pattern.String())

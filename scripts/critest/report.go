@@ -48,6 +48,7 @@ type spec struct {
 	LeafNodeType            string
 	LeafNodeText            string
 	State                   string
+	NumAttempts             int
 	Failure                 struct{ Message string }
 }
 
@@ -89,6 +90,9 @@ func judge(path string, skips []skip, focused bool, suiteErr error) error {
 		count[spec.State]++
 		switch spec.State {
 		case "passed":
+			if spec.NumAttempts > 1 {
+				fmt.Printf("critest: passed at try %d: %s\n", spec.NumAttempts, spec.name())
+			}
 		case "skipped":
 			if index := match(skips, spec.name()); index >= 0 {
 				used[index]++

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -111,11 +113,13 @@ func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.D
 		return nil
 	}
 	if timeout > 0 && record.Phase == running {
+		deadline := time.Now().Add(timeout)
+		s.awaitProgram(ctx, record, deadline)
 		err := record.Init.Signal(stopSignal(record.StopSignal))
 		if err != nil && !errors.Is(err, monitor.ErrGone) {
 			return fmt.Errorf("stopping container %s: %w", c.id, err)
 		}
-		if waitDone(ctx, c, timeout) {
+		if waitDone(ctx, c, time.Until(deadline)) {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -123,6 +127,29 @@ func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.D
 		}
 	}
 	return s.kill(ctx, c)
+}
+
+// awaitProgram waits until the container's program has taken the place of runc in a
+// process that was just started: a signal before that is lost, for the kernel keeps those
+// without a handler from the first process of a PID namespace.
+func (s *Server) awaitProgram(ctx context.Context, record *containerRecord, deadline time.Time) {
+	const pause, patience = 2 * time.Millisecond, 2 * time.Second
+	began := time.Unix(0, record.StartedAt)
+	if time.Since(began) > patience {
+		return
+	}
+	if end := began.Add(patience); end.Before(deadline) {
+		deadline = end
+	}
+	name := filepath.Base(s.runcOf(record.Handler).Path)
+	for time.Now().Before(deadline) && ctx.Err() == nil {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", record.Init.PID))
+		args := strings.SplitN(string(line), "\x00", 3)
+		if err != nil || len(args) < 2 || filepath.Base(args[0]) != name || args[1] != "init" {
+			return
+		}
+		time.Sleep(pause)
+	}
 }
 
 func waitDone(ctx context.Context, c *container, timeout time.Duration) bool {
