@@ -93,11 +93,11 @@ func (e *endpoint) cborList(ctx context.Context, list *watch.List, meta metav1.L
 	start = append(append(append(bytes.Clone(selfDescribed), cborHead(cborMap, 4)...), start...), cborHead(cborArray, len(list.Objects))...)
 	parts := make([][]byte, 0, len(list.Objects)+2)
 	parts = append(parts, start)
-	for _, o := range list.Objects {
-		data, err := o.Encoded(ctx, item)
-		if err != nil {
-			return nil, err
-		}
+	items, err := e.encodeAll(ctx, list.Objects, item)
+	if err != nil {
+		return nil, err
+	}
+	for _, data := range items {
 		parts = append(parts, bytes.TrimPrefix(data, selfDescribed))
 	}
 	return append(parts, end), nil

@@ -118,22 +118,33 @@ func encodePartialProtobuf(_ context.Context, obj runtime.Object) ([]byte, error
 // encoded is a cached object in the form of an answer, other than a Table:
 // compact, with a final newline if it is JSON.
 func (e *endpoint) encoded(ctx context.Context, o *watch.Object, out negotiation.Output) ([]byte, error) {
+	if e.wired(out) {
+		return o.Wire(), nil
+	}
+	return o.Encoded(ctx, e.form(out))
+}
+
+// wired says that an answer has objects as they are in the cache.
+func (e *endpoint) wired(out negotiation.Output) bool {
+	return out.Format == negotiation.Protobuf && out.View != negotiation.Metadata && e.resource.FromStored == nil && !e.resource.StoredAsJSON
+}
+
+// form is how an answer, other than a Table, has its objects.
+func (e *endpoint) form(out negotiation.Output) watch.Encoding {
 	binary := out.Format == negotiation.Protobuf
 	switch {
 	case out.View == negotiation.Metadata && out.Format == negotiation.CBOR:
-		return o.Encoded(ctx, e.partCBOR)
+		return e.partCBOR
 	case out.Format == negotiation.CBOR:
-		return o.Encoded(ctx, e.cbor)
+		return e.cbor
 	case out.View == negotiation.Metadata && binary:
-		return o.Encoded(ctx, e.partPB)
+		return e.partPB
 	case out.View == negotiation.Metadata:
-		return o.Encoded(ctx, e.partial)
-	case binary && e.resource.FromStored == nil && !e.resource.StoredAsJSON:
-		return o.Wire(), nil
+		return e.partial
 	case binary:
-		return o.Encoded(ctx, e.protobuf)
+		return e.protobuf
 	default:
-		return o.Encoded(ctx, e.json)
+		return e.json
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sampan-io/sampan/services/apiserver/internal/registry"
 )
 
 // assertClients fails unless the error is the client's.
@@ -71,7 +73,7 @@ func FuzzSelectors(f *testing.F) {
 	} {
 		f.Add(seed[0], seed[1])
 	}
-	e := &endpoint{fields: map[string]bool{"spec.nodeName": true}}
+	e := &endpoint{resource: &registry.Resource{}, fields: map[string]bool{"spec.nodeName": true}}
 	f.Fuzz(func(t *testing.T, labelSelector, fieldSelector string) {
 		query := url.Values{"labelSelector": {labelSelector}, "fieldSelector": {fieldSelector}}
 		l, err := e.listing(withQuery(query.Encode()), "")

@@ -151,11 +151,11 @@ func (e *endpoint) jsonList(ctx context.Context, list *watch.List, meta metav1.L
 	parts := make([][]byte, 0, 2*len(list.Objects)+2)
 	parts = append(parts, []byte(start))
 	separator := []byte("{")
-	for i, o := range list.Objects {
-		data, err := e.encoded(ctx, o, out)
-		if err != nil {
-			return nil, err
-		}
+	items, err := e.encodeAll(ctx, list.Objects, e.form(out))
+	if err != nil {
+		return nil, err
+	}
+	for i, data := range items {
 		if i == 1 {
 			separator = []byte(",{")
 		}

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net/http"
@@ -133,6 +134,25 @@ func (s *stream) frame(kind string, object []byte) error {
 	s.buffer = append(s.buffer, head...)
 	s.buffer = append(s.buffer, object...)
 	return nil
+}
+
+// convertAhead has the objects of events converted together, where another program
+// does that. Sending them tells of what goes wrong.
+func (s *stream) convertAhead(ctx context.Context, events []watch.Event) {
+	if !s.endpoint.converts() {
+		return
+	}
+	var objects []*watch.Object
+	for i := range events {
+		if events[i].Object != nil {
+			objects = append(objects, events[i].Object)
+		}
+	}
+	form := s.endpoint.form(s.out)
+	if s.out.View == negotiation.Table {
+		form = s.endpoint.printed
+	}
+	_, _ = s.endpoint.encodeAll(ctx, objects, form)
 }
 
 // encode is an event's type and object.

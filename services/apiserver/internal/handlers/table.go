@@ -78,21 +78,22 @@ func (e *endpoint) tableOf(r *http.Request, out negotiation.Output, objects []*w
 		return nil, apierrors.NewInternalError(err)
 	}
 	t := e.newTable(out, meta, len(objects))
-	for _, o := range objects {
-		var row tableRow
-		row.printed, err = o.Encoded(ctx, e.printed)
-		if err == nil {
-			switch policy {
-			case metav1.IncludeMetadata:
-				row.object, err = o.Encoded(ctx, e.partial)
-			case metav1.IncludeObject:
-				row.object, err = o.Encoded(ctx, e.json)
-			}
-		}
-		if err != nil {
-			return nil, rest.ConversionError(ctx, err)
-		}
-		t.rows = append(t.rows, row)
+	printed, err := e.encodeAll(ctx, objects, e.printed)
+	if err != nil {
+		return nil, rest.ConversionError(ctx, err)
+	}
+	included := make([][]byte, len(objects))
+	switch policy {
+	case metav1.IncludeMetadata:
+		included, err = e.encodeAll(ctx, objects, e.partial)
+	case metav1.IncludeObject:
+		included, err = e.encodeAll(ctx, objects, e.json)
+	}
+	if err != nil {
+		return nil, rest.ConversionError(ctx, err)
+	}
+	for i := range objects {
+		t.rows = append(t.rows, tableRow{printed: printed[i], object: included[i]})
 	}
 	return t, nil
 }

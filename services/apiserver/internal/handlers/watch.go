@@ -156,6 +156,7 @@ func (s *stream) run(ctx context.Context, watcher watch.Watcher) {
 		if !s.follow() {
 			return
 		}
+		s.convertAhead(ctx, events)
 		for i := range events {
 			if events[i].Type == watch.InitialEventsEnd {
 				request.Begun(ctx)

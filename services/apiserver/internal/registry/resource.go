@@ -103,8 +103,9 @@ type Untyped struct {
 	// Convert brings an object that it takes over into another version, for
 	// server-side apply: it keeps fields that the version does not know.
 	Convert func(ctx context.Context, obj runtime.Object, to schema.GroupVersion) (runtime.Object, error)
-	// Remote says that another program converts between versions.
-	Remote bool
+	// FromStoredAll is FromStored for many objects, each of which it replaces, where
+	// another program converts between versions; nil elsewhere.
+	FromStoredAll func(ctx context.Context, objects []runtime.Object) error
 	// Select reads the selectable fields of a stored object that it takes over, where
 	// another program must convert it first: they are then read when a list or watch
 	// asks for them, and not when the object is stored.

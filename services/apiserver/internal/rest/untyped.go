@@ -26,7 +26,7 @@ func newUntypedManagers(resource *registry.Resource) *managers {
 			m.scale = newScaleManager(sub.Name)
 		}
 	}
-	if resource.Untyped.Remote {
+	if resource.Untyped.FromStoredAll != nil {
 		m.within = func(ctx context.Context, subresource string) *managedfields.FieldManager {
 			return newUntypedManager(ctx, resource, types, subresource)
 		}

@@ -85,6 +85,33 @@ func (o *Object) Encoded(ctx context.Context, e Encoding) ([]byte, error) {
 	return f.bytes, nil
 }
 
+// Has says that the form is made, or being made.
+func (o *Object) Has(e Encoding) bool {
+	if o.wireForm == e.Name && e.Name != "" {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for f := o.forms; f != nil; f = f.next {
+		if f.name == e.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// Offer is Encoded for a form that the caller has made, if nobody else has.
+func (o *Object) Offer(ctx context.Context, e Encoding, data []byte) ([]byte, error) {
+	f, err := o.form(ctx, e.Name, func(f *form) error {
+		f.bytes, f.size = data, int64(len(data))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return f.bytes, nil
+}
+
 // Decode is a fresh copy of the object with resourceVersion, apiVersion and
 // kind set; the caller owns it.
 func (o *Object) Decode() (runtime.Object, error) {

@@ -41,27 +41,48 @@ func (c *Converter) ByWebhook() bool { return c.webhook != nil }
 // Convert brings obj, which it takes over, into a version. It fails with
 // runtime.IsNotRegisteredError for versions that the definition does not have.
 func (c *Converter) Convert(ctx context.Context, obj *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
-	from := obj.GroupVersionKind()
-	for _, gv := range []schema.GroupVersion{to, from.GroupVersion()} {
-		if gv.Group != c.group || !c.versions[gv.Version] {
-			return nil, runtime.NewNotRegisteredErrForKind("customresource", gv.WithKind(from.Kind))
+	converted := []*unstructured.Unstructured{obj}
+	if err := c.ConvertAll(ctx, converted, to); err != nil {
+		return nil, err
+	}
+	return converted[0], nil
+}
+
+// ConvertAll is Convert for many objects, each of which it replaces. A webhook is
+// asked about all of them together.
+func (c *Converter) ConvertAll(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) error {
+	var remote []*unstructured.Unstructured
+	var at []int
+	for i, obj := range objects {
+		from := obj.GroupVersionKind()
+		for _, gv := range []schema.GroupVersion{to, from.GroupVersion()} {
+			if gv.Group != c.group || !c.versions[gv.Version] {
+				return runtime.NewNotRegisteredErrForKind("customresource", gv.WithKind(from.Kind))
+			}
+		}
+		switch {
+		case from.Version == to.Version:
+		case c.webhook == nil || bare(obj):
+			obj.SetAPIVersion(to.String())
+		default:
+			remote, at = append(remote, obj), append(at, i)
 		}
 	}
-	switch {
-	case from.Version == to.Version:
-		return obj, nil
-	case c.webhook == nil || bare(obj):
-		obj.SetAPIVersion(to.String())
-		return obj, nil
+	if len(remote) == 0 {
+		return nil
 	}
-	converted, err := c.webhook.convert(ctx, obj, to)
+	converted, err := c.webhook.convert(ctx, remote, to)
 	if err != nil {
-		return nil, fmt.Errorf("conversion webhook for %v failed: %w", from, err)
+		return fmt.Errorf("conversion webhook for %v failed: %w", remote[0].GroupVersionKind(), err)
 	}
-	if err := accept(obj, converted, to.WithKind(from.Kind)); err != nil {
-		return nil, fmt.Errorf("conversion webhook for %v returned invalid converted object: %w", from, err)
+	for i, obj := range converted {
+		from := remote[i].GroupVersionKind()
+		if err := accept(remote[i], obj, to.WithKind(from.Kind)); err != nil {
+			return fmt.Errorf("conversion webhook for %v returned invalid converted object: %w", from, err)
+		}
+		objects[at[i]] = obj
 	}
-	return converted, nil
+	return nil
 }
 
 // bare objects have nothing to convert.

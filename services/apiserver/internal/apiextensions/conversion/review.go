@@ -37,21 +37,21 @@ func reviewVersion(known []string) (schema.GroupVersion, error) {
 	return schema.GroupVersion{}, errors.New("no supported conversion review versions")
 }
 
-func newReview(version schema.GroupVersion, uid types.UID, obj *unstructured.Unstructured, to schema.GroupVersion) ([]byte, error) {
-	data, err := obj.MarshalJSON()
-	if err != nil {
-		return nil, err
+func newReview(version schema.GroupVersion, uid types.UID, objects [][]byte, to schema.GroupVersion) ([]byte, error) {
+	raw := make([]runtime.RawExtension, len(objects))
+	for i, data := range objects {
+		raw[i].Raw = data
 	}
 	return json.Marshal(review{
 		TypeMeta: metav1.TypeMeta{Kind: "ConversionReview", APIVersion: version.String()},
 		Request: &apiextensionsv1.ConversionRequest{
-			UID: uid, DesiredAPIVersion: to.String(), Objects: []runtime.RawExtension{{Raw: data}},
+			UID: uid, DesiredAPIVersion: to.String(), Objects: raw,
 		},
 	})
 }
 
-// parse is the one object in a webhook's answer.
-func parse(data []byte, version schema.GroupVersion, uid types.UID) (*unstructured.Unstructured, error) {
+// parse are the objects in a webhook's answer: as many as it was sent.
+func parse(data []byte, version schema.GroupVersion, uid types.UID, count int) ([]*unstructured.Unstructured, error) {
 	var answer review
 	if err := utiljson.Unmarshal(data, &answer); err != nil {
 		return nil, fmt.Errorf("reading its answer: %w", err)
@@ -70,18 +70,21 @@ func parse(data []byte, version schema.GroupVersion, uid types.UID) (*unstructur
 			return nil, errors.New(response.Result.Message)
 		}
 		return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", response.Result.Status)
-	case len(response.ConvertedObjects) != 1:
-		return nil, fmt.Errorf("returned %d objects, expected 1", len(response.ConvertedObjects))
+	case len(response.ConvertedObjects) != count:
+		return nil, fmt.Errorf("returned %d objects, expected %d", len(response.ConvertedObjects), count)
 	}
-	if len(response.ConvertedObjects[0].Raw) == 0 {
-		return nil, errors.New("the converted object is null")
+	objects := make([]*unstructured.Unstructured, count)
+	for i, converted := range response.ConvertedObjects {
+		var content map[string]any
+		if len(converted.Raw) > 0 {
+			if err := utiljson.Unmarshal(converted.Raw, &content); err != nil {
+				return nil, fmt.Errorf("reading the converted object: %w", err)
+			}
+		}
+		if content == nil {
+			return nil, errors.New("the converted object is null")
+		}
+		objects[i] = &unstructured.Unstructured{Object: content}
 	}
-	var content map[string]any
-	if err := utiljson.Unmarshal(response.ConvertedObjects[0].Raw, &content); err != nil {
-		return nil, fmt.Errorf("reading the converted object: %w", err)
-	}
-	if content == nil {
-		return nil, errors.New("the converted object is null")
-	}
-	return &unstructured.Unstructured{Object: content}, nil
+	return objects, nil
 }

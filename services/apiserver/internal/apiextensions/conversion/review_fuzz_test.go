@@ -24,10 +24,11 @@ func FuzzAnswers(f *testing.F) {
 		in := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "a.com/v1", "kind": "A", "metadata": map[string]any{"name": "n", "uid": "i", "finalizers": []any{"a/b"}}, "spec": map[string]any{},
 		}}
-		out, err := parse(data, apiextensionsv1.SchemeGroupVersion, "u")
+		list, err := parse(data, apiextensionsv1.SchemeGroupVersion, "u", 1)
 		if err != nil {
 			return
 		}
+		out := list[0]
 		want := schema.GroupVersionKind{Group: "a.com", Version: "v2", Kind: "A"}
 		if err := accept(in, out, want); err != nil {
 			return

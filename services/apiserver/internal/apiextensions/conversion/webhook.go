@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// callTimeout bounds one conversion, as upstream does.
+	// callTimeout bounds one conversion of any number of objects, as upstream does.
 	callTimeout = 30 * time.Second
 	// maxAnswer bounds a webhook's answer in bytes: more than the largest object
 	// that can be stored.
@@ -96,12 +96,44 @@ func serviceURL(service *apiextensionsv1.ServiceReference) string {
 	return serviceresolver.URL(service.Namespace, service.Name, port, path).String()
 }
 
-// convert asks for one object in a version. What comes back is to be checked.
-func (w *webhook) convert(ctx context.Context, obj *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+// maxReview bounds the objects of one review in bytes, unless it has one alone.
+const maxReview = 1 << 20
+
+// convert asks for objects in a version, which come back in their order. What comes
+// back is to be checked.
+func (w *webhook) convert(ctx context.Context, objects []*unstructured.Unstructured, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	var converted []*unstructured.Unstructured
+	var review [][]byte
+	size := 0
+	ask := func() error {
+		answered, err := w.ask(ctx, review, to)
+		converted, review, size = append(converted, answered...), nil, 0
+		return err
+	}
+	for _, obj := range objects {
+		data, err := obj.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		if len(review) > 0 && size+len(data) > maxReview {
+			if err := ask(); err != nil {
+				return nil, err
+			}
+		}
+		review, size = append(review, data), size+len(data)
+	}
+	if err := ask(); err != nil {
+		return nil, err
+	}
+	return converted, nil
+}
+
+// ask sends one review.
+func (w *webhook) ask(ctx context.Context, objects [][]byte, to schema.GroupVersion) ([]*unstructured.Unstructured, error) {
 	uid := types.UID(uuid.NewString())
-	body, err := newReview(w.version, uid, obj, to)
+	body, err := newReview(w.version, uid, objects, to)
 	if err != nil {
 		return nil, err
 	}
@@ -127,5 +159,5 @@ func (w *webhook) convert(ctx context.Context, obj *unstructured.Unstructured, t
 	if len(data) > maxAnswer {
 		return nil, fmt.Errorf("its answer is larger than %d bytes", maxAnswer)
 	}
-	return parse(data, w.version, uid)
+	return parse(data, w.version, uid, len(objects))
 }

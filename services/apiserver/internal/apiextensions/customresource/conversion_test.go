@@ -306,3 +306,59 @@ func TestConversionWebhooksAreNotTrusted(t *testing.T) {
 		t.Errorf("changed metadata: %v %v", err, got)
 	}
 }
+
+// A webhook is asked about the objects of a list together, and once.
+func TestListsAreConvertedTogether(t *testing.T) {
+	c, v1, v2 := startEndpoints(t)
+	ctx := t.Context()
+	const count = 600
+	for i := range count {
+		if _, err := v1.Create(ctx, endpointV1(fmt.Sprintf("e%d", i)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	assertList := func(how string, most int64) {
+		t.Helper()
+		before := c.calls.Load()
+		list, err := v2.List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != count {
+			t.Fatalf("%s: %d items, %v", how, len(list.Items), err)
+		}
+		for _, item := range list.Items {
+			if address, _, _ := unstructured.NestedString(item.Object, "spec", "address"); address != "h:80" || item.GetAPIVersion() != "example.com/v2" || item.GetUID() == "" {
+				t.Fatalf("%s: %v", how, item.Object)
+			}
+		}
+		if calls := c.calls.Load() - before; calls > most {
+			t.Errorf("%s: the webhook was asked %d times", how, calls)
+		}
+	}
+	c.answers(func(w http.ResponseWriter, r *apiextensionsv1.ConversionReview) {
+		convertAll(r)
+		r.Response.ConvertedObjects = r.Response.ConvertedObjects[1:]
+		_ = json.NewEncoder(w).Encode(r)
+	})
+	if _, err := v2.List(ctx, metav1.ListOptions{}); !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "returned 499 objects, expected 500") {
+		t.Errorf("an answer that lacks an object: %v", err)
+	}
+	c.answer.Store(nil)
+	before := c.calls.Load()
+	w, err := v2.Watch(ctx, metav1.ListOptions{LabelSelector: "!x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range count {
+		if event := <-w.ResultChan(); event.Type != "ADDED" {
+			t.Fatalf("event %+v", event)
+		}
+	}
+	w.Stop()
+	if calls := c.calls.Load() - before; calls > count/10 {
+		t.Errorf("the watch asked %d times", calls)
+	}
+	assertList("after the watch", 0)
+	if _, err := v1.Patch(ctx, "e1", "application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	assertList("after a change", 1)
+}

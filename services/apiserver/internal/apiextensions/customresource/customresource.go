@@ -110,7 +110,7 @@ func (k *kind) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, crd 
 		FromStored: served.fromStored, Strategy: served.strategy(), Table: printed(v.AdditionalPrinterColumns),
 		Types: served.types,
 		Untyped: &registry.Untyped{
-			Edition: k.edition, Remote: k.converter.ByWebhook(), Coerce: served.coerce, Convert: k.relate, ReplicasPaths: k.replicasPaths(),
+			Edition: k.edition, Coerce: served.coerce, Convert: k.relate, ReplicasPaths: k.replicasPaths(),
 			Model: modelName(version.WithKind(k.names.Kind)), ListModel: modelName(version.WithKind(k.names.ListKind)), Models: served.models,
 		},
 		Subresources: served.subresources(),
@@ -118,6 +118,9 @@ func (k *kind) resource(v *apiextensionsv1.CustomResourceDefinitionVersion, crd 
 	}
 	if v.Name != k.storage {
 		r.ToStored = k.toStored
+	}
+	if k.converter.ByWebhook() {
+		r.Untyped.FromStoredAll = served.fromStoredAll
 	}
 	if !v.Served {
 		r.Verbs = []string{}
@@ -163,6 +166,29 @@ func (v *view) fromStored(ctx context.Context, obj runtime.Object) (runtime.Obje
 	}
 	s.Read(converted)
 	return converted, nil
+}
+
+// fromStoredAll is fromStored for many objects, about which a webhook is asked
+// together. It replaces each.
+func (v *view) fromStoredAll(ctx context.Context, objects []runtime.Object) error {
+	s, err := v.schema()
+	if err != nil {
+		return err
+	}
+	converted := make([]*unstructured.Unstructured, len(objects))
+	for i, obj := range objects {
+		if converted[i], err = asUnstructured(obj); err != nil {
+			return err
+		}
+	}
+	if err := v.kind.converter.ConvertAll(ctx, converted, v.gvk.GroupVersion()); err != nil {
+		return err
+	}
+	for i, obj := range converted {
+		s.Read(obj)
+		objects[i] = obj
+	}
+	return nil
 }
 
 // toStored makes of an object of another version what is stored.
