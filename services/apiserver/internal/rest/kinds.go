@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -16,12 +15,7 @@ import (
 // Kind is the stored resource whose objects are of the kind, nil when there is
 // none.
 func (e *Engine) Kind(kind schema.GroupVersionKind) *Store {
-	for _, s := range e.stores.Load().versions {
-		if s.gvk == kind {
-			return s
-		}
-	}
-	return nil
+	return e.stores.Load().index().kinds[kind]
 }
 
 // Equivalents are the resources that show the same stored objects as resource, in
@@ -32,16 +26,11 @@ func (e *Engine) Equivalents(resource schema.GroupVersionResource) []*Store {
 	if this == nil {
 		return nil
 	}
-	var others []*Store
-	for _, s := range all.versions {
-		if s != this && s.resource.KeyPrefix == this.resource.KeyPrefix {
-			others = append(others, s)
-		}
+	shared := all.index().shared[this.resource.KeyPrefix]
+	if len(shared) == 1 {
+		return nil
 	}
-	slices.SortFunc(others, func(a, b *Store) int {
-		return cmp.Compare(a.resource.GroupVersionResource.String(), b.resource.GroupVersionResource.String())
-	})
-	return others
+	return slices.DeleteFunc(slices.Clone(shared), func(s *Store) bool { return s == this })
 }
 
 // ConvertTo is an object of this resource as one of an equivalent resource. The
