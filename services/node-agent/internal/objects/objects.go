@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,8 @@ type kind string
 const (
 	configMaps kind = "configmap"
 	secrets    kind = "secret"
+	// trustBundles stands for all of the cluster, which every node may read.
+	trustBundles kind = "clustertrustbundle"
 )
 
 type key struct {
@@ -136,6 +139,15 @@ func (s *Store) newInformer(k key) cache.SharedIndexInformer {
 				return api.Watch(ctx, o)
 			},
 		}
+	case trustBundles:
+		api := s.client.CertificatesV1().ClusterTrustBundles()
+		example = &certificatesv1.ClusterTrustBundle{}
+		lw = &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) },
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return api.Watch(ctx, o)
+			},
+		}
 	case secrets:
 		api := s.client.CoreV1().Secrets(k.namespace)
 		example = &corev1.Secret{}
@@ -181,6 +193,31 @@ func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*corev1.
 // Secret is the secret of that name, from the watch once it has begun.
 func (s *Store) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return get(ctx, s, key{secrets, namespace, name}, s.client.CoreV1().Secrets(namespace).Get)
+}
+
+// TrustBundles are all bundles of trust anchors of the cluster, from the watch once it
+// has begun.
+func (s *Store) TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
+	s.mu.Lock()
+	o, known := s.objects[key{kind: trustBundles}]
+	s.mu.Unlock()
+	var out []*certificatesv1.ClusterTrustBundle
+	if known && o.informer.HasSynced() {
+		for _, item := range o.informer.GetStore().List() {
+			if bundle, ok := item.(*certificatesv1.ClusterTrustBundle); ok {
+				out = append(out, bundle)
+			}
+		}
+		return out, nil
+	}
+	list, err := s.client.CertificatesV1().ClusterTrustBundles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading cluster trust bundles: %w", err)
+	}
+	for i := range list.Items {
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
 }
 
 func get[T runtime.Object](ctx context.Context, s *Store, k key, live func(context.Context, string, metav1.GetOptions) (T, error)) (T, error) {

@@ -2,7 +2,8 @@ package objects
 
 import corev1 "k8s.io/api/core/v1"
 
-// references are all secrets and config maps that the pod names.
+// references are all secrets and config maps that the pod names, and the cluster's trust
+// bundles if it uses any.
 func references(pod *corev1.Pod) map[key]struct{} {
 	refs := referenceSet{namespace: pod.Namespace, keys: map[key]struct{}{}}
 	for _, ref := range pod.Spec.ImagePullSecrets {
@@ -72,6 +73,9 @@ func (r referenceSet) volume(volume *corev1.Volume) {
 		}
 		if source.Secret != nil {
 			r.add(secrets, source.Secret.Name)
+		}
+		if source.ClusterTrustBundle != nil {
+			r.keys[key{kind: trustBundles}] = struct{}{}
 		}
 	}
 }

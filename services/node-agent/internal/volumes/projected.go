@@ -52,7 +52,7 @@ func (r *request) project(ctx context.Context, source *corev1.VolumeProjection, 
 	case source.ServiceAccountToken != nil:
 		return r.token(ctx, source.ServiceAccountToken, mode)
 	case source.ClusterTrustBundle != nil:
-		err = errors.New("cluster trust bundles are not supported by this node")
+		files, err = trustBundleFiles(ctx, r, source.ClusterTrustBundle, mode)
 	default:
 		err = fmt.Errorf("the projection %s is not supported by this node", source)
 	}

@@ -43,6 +43,8 @@ type Config struct {
 	Objects env.Objects
 	Tokens  Tokens
 	Claims  Claims
+	// Bundles are the cluster's trust anchors; nil has none.
+	Bundles TrustBundles
 	// Allocatable is what the node can give, for resource references.
 	Allocatable func() corev1.ResourceList
 	// Failed is told why a volume could not be set up; it is tried again.
