@@ -37,6 +37,7 @@ func (o *Options) merge(c *kubeletv1beta1.KubeletConfiguration) error {
 	takePointer(&o.registerNode, c.RegisterNode, unset("register-node"))
 	takePointer(&o.failSwapOn, c.FailSwapOn, unset("fail-swap-on"))
 	takePointer(&o.seccomp, c.SeccompDefault, unset("seccomp-default"))
+	take(&o.swapBehavior, c.MemorySwap.SwapBehavior, true)
 	takePointer(&o.cfsQuota, c.CPUCFSQuota, true)
 	takePointer(&o.failCgroupV1, c.FailCgroupV1, true)
 	takePointer(&o.health.port, intPointer(c.HealthzPort), unset("healthz-port"))
@@ -213,6 +214,7 @@ func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 		ConfigMapAndSecretChangeDetectionStrategy: kubeletv1beta1.WatchChangeDetectionStrategy,
 	}
 	o.images.describe(c)
+	c.MemorySwap.SwapBehavior = o.swapBehavior
 	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes
 	c.Authentication.X509.ClientCAFile = o.clientCA
 	c.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeWebhook

@@ -95,6 +95,7 @@ type Options struct {
 	authorization string
 	readOnlyPort  int
 	failSwapOn    bool
+	swapBehavior  string
 	cgroupDriver  string
 	seccomp       bool
 	sysctls       []string
@@ -238,7 +239,7 @@ func (o *Options) addFixedFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.webhookTokens, "authentication-token-webhook", o.webhookTokens, "must be true: tokens are reviewed by the API server")
 	fs.StringVar(&o.authorization, "authorization-mode", o.authorization, "must be Webhook: access is reviewed by the API server")
 	fs.IntVar(&o.readOnlyPort, "read-only-port", o.readOnlyPort, "must be 0")
-	fs.BoolVar(&o.failSwapOn, "fail-swap-on", o.failSwapOn, "end at start when swap is on; containers never get any")
+	fs.BoolVar(&o.failSwapOn, "fail-swap-on", o.failSwapOn, "end at start when swap is on; containers get some only by memorySwap in the configuration file")
 	fs.StringVar(&o.cgroupDriver, "cgroup-driver", o.cgroupDriver, "must be cgroupfs")
 }
 

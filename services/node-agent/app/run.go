@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -131,6 +133,9 @@ func (a *agent) prepare() error {
 	if a.failCgroupV1 && !cgroups.Detect().Unified() {
 		return &component.UsageError{Err: errors.New("this machine has control groups of version 1, and failCgroupV1 is set")}
 	}
+	if a.swapBehavior == limitedSwap && !cgroups.Detect().Unified() {
+		return &component.UsageError{Err: errors.New("memorySwap.swapBehavior: LimitedSwap needs control groups of version 2, and this machine has version 1")}
+	}
 	a.cgroups = qos.Tree{Root: a.cgroupRoot, Hierarchy: cgroups.Detect(), PIDsLimit: a.podPIDs, CFSQuota: a.cfsQuota}
 	if err := a.cgroups.Ensure(); err != nil {
 		return err
@@ -210,7 +215,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.workers.Wake(uid)
 	})
 	a.volumes = volumes.New(volumes.Config{
-		Root: a.rootDir, Objects: a.objects, Claims: a.objects, Tokens: a.tokens, Allocatable: a.node.Allocatable, Log: a.log,
+		Root: a.rootDir, Objects: a.objects, Claims: a.objects, Bundles: a.objects, Tokens: a.tokens, Allocatable: a.node.Allocatable, Log: a.log,
 		Failed: func(pod *corev1.Pod, volume string, err error) {
 			a.events.Event(pod, nil, true, "FailedMount", fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err))
 		},
@@ -283,6 +288,7 @@ func (a *agent) workersConfig(runtimeName string, machine node.Machine) podworke
 			ClusterDNS: a.clusterDNS, ClusterDomain: a.clusterDomain, ResolvConf: a.resolvConf, Cgroups: a.cgroups,
 			MemoryCapacity: machine.Memory, Allocatable: a.node.Allocatable, SeccompRoot: filepath.Join(a.rootDir, "seccomp"), SeccompDefault: a.seccomp,
 			UnsafeSysctls: a.sysctls, Users: a.users.Namespace,
+			SwapCapacity: a.swapFor(machine), HugePages: slices.Sorted(maps.Keys(machine.HugePages)),
 		},
 		Cgroups: a.cgroups, Volumes: a.volumes, Objects: a.objects, Services: listServices(a.services.GetStore().List),
 		Probes: a.probes, Status: a.status, Events: a.events, Observer: a.metrics,

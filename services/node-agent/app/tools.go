@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/sampan-io/sampan/services/internal/component"
+	"github.com/sampan-io/sampan/services/node-agent/internal/node"
 )
 
 // findTool is the given path, or the program of that name beside this one or in
@@ -73,4 +74,15 @@ func swapOn() bool {
 		}
 	}
 	return lines > 1 // the first is the heading
+}
+
+// limitedSwap is the swap behaviour that gives containers a part of the swap.
+const limitedSwap = "LimitedSwap"
+
+// swapFor is the swap that containers may share, in bytes.
+func (o *Options) swapFor(machine node.Machine) int64 {
+	if o.swapBehavior != limitedSwap || machine.Info.Swap == nil {
+		return 0
+	}
+	return *machine.Info.Swap.Capacity
 }

@@ -16,25 +16,9 @@ const (
 	PreemptedMessage = "Preempted in order to admit critical pod"
 )
 
-// Critical tells whether a pod must run on its node before others do: a static pod, its
-// mirror, or one with the priority of the system.
-func Critical(pod *corev1.Pod) bool {
-	const (
-		source = "kubernetes.io/config.source"
-		system = 2000000000
-	)
-	if from := pod.Annotations[source]; from != "" && from != "api" {
-		return true
-	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= system
-}
-
 // preemptable tells whether the pod may be ended for the critical one.
 func preemptable(critical, pod *corev1.Pod) bool {
-	if !Critical(pod) {
+	if !qos.Critical(pod) {
 		return true
 	}
 	return critical.Spec.Priority != nil && pod.Spec.Priority != nil && *critical.Spec.Priority > *pod.Spec.Priority
@@ -46,7 +30,7 @@ func preemptable(critical, pod *corev1.Pod) bool {
 // others would not be enough.
 func (n Node) Preempt(pod *corev1.Pod, others []*corev1.Pod) []*corev1.Pod {
 	rest := active(others)
-	if !Critical(pod) {
+	if !qos.Critical(pod) {
 		return nil
 	}
 	for _, check := range n.checks() {

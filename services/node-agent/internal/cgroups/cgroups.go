@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -222,6 +223,16 @@ func readKeyed(path string) map[string]uint64 {
 		}
 	}
 	return values
+}
+
+// HugeTLB tells whether huge pages can be limited.
+func (h Hierarchy) HugeTLB() bool {
+	if !h.unified {
+		_, err := os.Stat(filepath.Join(h.root, "hugetlb"))
+		return err == nil
+	}
+	available, err := os.ReadFile(filepath.Join(h.root, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(available)), "hugetlb")
 }
 
 // SwapAccounting tells whether limits on swap can be set.

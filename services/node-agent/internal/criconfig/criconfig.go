@@ -27,6 +27,10 @@ type Node struct {
 
 	Cgroups        qos.Tree
 	MemoryCapacity int64 // bytes
+	SwapCapacity   int64 // bytes that containers may share by what they ask for; 0 gives none any
+	// HugePages are the sizes that the machine has, by the resource's name; containers are
+	// held to their limits of each.
+	HugePages      []corev1.ResourceName
 	Allocatable    func() corev1.ResourceList
 	SeccompRoot    string // folder of Localhost seccomp profiles
 	SeccompDefault bool   // RuntimeDefault for containers that say nothing

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sampan-io/sampan/services/node-agent/internal/admission"
 	"github.com/sampan-io/sampan/services/node-agent/internal/qos"
 	"github.com/sampan-io/sampan/services/node-agent/internal/status"
 )
@@ -173,7 +172,7 @@ func (m *Manager) leaving(now time.Time) bool {
 func (m *Manager) evictOne(ctx context.Context, t Threshold, seen Observation, now time.Time) bool {
 	var pods []Usage
 	for _, usage := range m.cfg.Usage(ctx) {
-		if !admission.Critical(usage.Pod) && usage.Pod.DeletionTimestamp == nil && usage.Pod.Status.Phase != corev1.PodFailed && usage.Pod.Status.Phase != corev1.PodSucceeded {
+		if !qos.Critical(usage.Pod) && usage.Pod.DeletionTimestamp == nil && usage.Pod.Status.Phase != corev1.PodFailed && usage.Pod.Status.Phase != corev1.PodSucceeded {
 			pods = append(pods, usage)
 		}
 	}
@@ -208,7 +207,7 @@ func Evicted(message string, grace int64) status.End {
 // Admit tells why a pod cannot start while the node is under pressure, or nil.
 func (m *Manager) Admit(pod *corev1.Pod) *status.End {
 	conditions := m.Conditions()
-	if len(conditions) == 0 || admission.Critical(pod) {
+	if len(conditions) == 0 || qos.Critical(pod) {
 		return nil
 	}
 	if len(conditions) == 1 && conditions[0] == corev1.NodeMemoryPressure {

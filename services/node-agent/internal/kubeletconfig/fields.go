@@ -85,7 +85,7 @@ func fieldRules() map[string]rule {
 		"enableDebuggingHandlers":       alwaysOn(func(c *kubeletv1beta1.KubeletConfiguration) *bool { return c.EnableDebuggingHandlers }),
 		"localStorageCapacityIsolation": alwaysOn(func(c *kubeletv1beta1.KubeletConfiguration) *bool { return c.LocalStorageCapacityIsolation }),
 		"memorySwap": func(c *kubeletv1beta1.KubeletConfiguration) error {
-			return only(c.MemorySwap.SwapBehavior, "", "NoSwap")
+			return only(c.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
 		},
 		"hairpinMode": func(c *kubeletv1beta1.KubeletConfiguration) error { return only(c.HairpinMode, "hairpin-veth") },
 		// What makes no difference: this agent follows events and does not poll, has no

@@ -33,7 +33,7 @@ func TestParseRefusesByName(t *testing.T) {
 		"qosReserved: {memory: 50%}":                   "the field qosReserved is not supported",
 		"topologyManagerPolicy: strict":                "topologyManagerPolicy: only none and best-effort and restricted and single-numa-node is supported",
 		"enableServer: false":                          "enableServer: only true is supported",
-		"memorySwap: {swapBehavior: LimitedSwap}":      "memorySwap: only NoSwap is supported",
+		"memorySwap: {swapBehavior: UnlimitedSwap}":    "memorySwap: only NoSwap and LimitedSwap is supported",
 		"featureGates: {X: true}":                      "the field featureGates is not supported",
 		"cgroupDriver: systemd":                        "cgroupDriver: only cgroupfs is supported",
 		"readOnlyPort: 10255":                          "readOnlyPort: only 0 is supported",

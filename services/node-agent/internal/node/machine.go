@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,15 +21,25 @@ import (
 type Machine struct {
 	CPUs   int64
 	Memory int64 // bytes
-	Info   corev1.NodeSystemInfo
+	// HugePages are the bytes of each size of huge pages, by the resource's name.
+	HugePages map[corev1.ResourceName]int64
+	Info      corev1.NodeSystemInfo
 }
 
 // ReadMachine asks the kernel.
 func ReadMachine() (Machine, error) {
-	memory, err := totalMemory()
+	values, err := memoryInfo()
 	if err != nil {
 		return Machine{}, err
 	}
+	if values["MemTotal"] == 0 {
+		return Machine{}, errors.New("the kernel does not tell how much memory there is")
+	}
+	huge, err := HugePages("/sys")
+	if err != nil {
+		return Machine{}, err
+	}
+	swap := values["SwapTotal"]
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return Machine{}, fmt.Errorf("asking the kernel for its name: %w", err)
@@ -39,8 +50,9 @@ func ReadMachine() (Machine, error) {
 		system = machineID
 	}
 	return Machine{
-		CPUs: int64(runtime.NumCPU()), Memory: memory,
+		CPUs: int64(runtime.NumCPU()), Memory: values["MemTotal"], HugePages: huge,
 		Info: corev1.NodeSystemInfo{
+			Swap:      &corev1.NodeSwapStatus{Capacity: &swap},
 			MachineID: machineID, SystemUUID: system, BootID: firstLine("/proc/sys/kernel/random/boot_id"),
 			KernelVersion: unix.ByteSliceToString(name.Release[:]), OSImage: osImage(),
 			KubeletVersion: component.Version().GitVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
@@ -70,15 +82,28 @@ func osImage() string {
 	return "Linux"
 }
 
-func totalMemory() (int64, error) {
-	values, err := memoryInfo()
+// HugePages are the pages that the kernel has set aside, in bytes, by the name of their
+// size's resource; sys is /sys.
+func HugePages(sys string) (map[corev1.ResourceName]int64, error) {
+	dirs, err := filepath.Glob(filepath.Join(sys, "kernel", "mm", "hugepages", "hugepages-*kB"))
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if values["MemTotal"] == 0 {
-		return 0, errors.New("the kernel does not tell how much memory there is")
+	out := map[corev1.ResourceName]int64{}
+	for _, dir := range dirs {
+		size, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(dir), "hugepages-"), "kB"), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading huge pages: %s: %w", dir, err)
+		}
+		count, err := strconv.ParseInt(firstLine(filepath.Join(dir, "nr_hugepages")), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading huge pages: %s: %w", dir, err)
+		}
+		bytes := size << 10
+		name := resource.NewQuantity(bytes, resource.BinarySI).String()
+		out[corev1.ResourceName(corev1.ResourceHugePagesPrefix+name)] = bytes * count
 	}
-	return values["MemTotal"], nil
+	return out, nil
 }
 
 // memoryInfo reads /proc/meminfo in bytes.

@@ -102,6 +102,9 @@ func (n *Node) Capacity() corev1.ResourceList {
 		corev1.ResourceMemory: quantity(n.cfg.Machine.Memory, resource.BinarySI),
 		corev1.ResourcePods:   quantity(n.cfg.MaxPods, resource.DecimalSI),
 	}
+	for name, bytes := range n.cfg.Machine.HugePages {
+		list[name] = quantity(bytes, resource.BinarySI)
+	}
 	if size, err := diskSize(n.cfg.RootDir); err == nil {
 		list[corev1.ResourceEphemeralStorage] = quantity(size, resource.BinarySI)
 	}
@@ -116,6 +119,9 @@ func (n *Node) Capacity() corev1.ResourceList {
 func (n *Node) Allocatable() corev1.ResourceList {
 	list := n.Capacity()
 	kept := []corev1.ResourceList{n.cfg.Reserved}
+	for _, bytes := range n.cfg.Machine.HugePages { // nothing else can be put there
+		kept = append(kept, corev1.ResourceList{corev1.ResourceMemory: quantity(bytes, resource.BinarySI)})
+	}
 	if n.cfg.Kept != nil {
 		kept = append(kept, n.cfg.Kept(list))
 	}

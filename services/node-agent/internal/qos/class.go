@@ -63,3 +63,19 @@ func Weight(shares int64) int64 {
 	const most = 9999
 	return 1 + (min(max(shares, MinShares), MaxShares)-MinShares)*most/(MaxShares-MinShares)
 }
+
+// Critical tells whether a pod must run on its node before others do: a static pod, its
+// mirror, or one with the priority of the system.
+func Critical(pod *corev1.Pod) bool {
+	const (
+		source = "kubernetes.io/config.source"
+		system = 2000000000
+	)
+	if from := pod.Annotations[source]; from != "" && from != "api" {
+		return true
+	}
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return true
+	}
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= system
+}

@@ -155,6 +155,12 @@ func (t Tree) Pods() ([]types.UID, error) {
 	return uids, nil
 }
 
+// LimitsSwap tells whether groups of version 2 have a limit on swap here.
+func (t Tree) LimitsSwap() bool {
+	_, err := os.Stat(filepath.Join(t.Hierarchy.Path("", t.classDir(corev1.PodQOSGuaranteed)), "memory.swap.max"))
+	return err == nil
+}
+
 // controllers are those of version 1 that limits are set in.
 func (t Tree) controllers() []string {
 	if t.Hierarchy.Unified() {

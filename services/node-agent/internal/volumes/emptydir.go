@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -32,7 +33,18 @@ func (emptyDirKind) setUp(_ context.Context, r *request) (result, error) {
 		if err := mountMemory(r.dir, r.memoryLimit()); err != nil {
 			return result{}, err
 		}
+	case corev1.StorageMediumHugePages:
+		fresh, err = mountHugePages(r, "")
+		if err != nil {
+			return result{}, err
+		}
 	default:
+		if size, huge := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix)); huge {
+			if fresh, err = mountHugePages(r, size); err != nil {
+				return result{}, err
+			}
+			break
+		}
 		return result{}, fmt.Errorf("the medium %q of an emptyDir is not supported by this node", medium)
 	}
 	if !fresh {
