@@ -23,6 +23,8 @@ func (o *Options) merge(c *kubeletv1beta1.KubeletConfiguration) error {
 	take(&o.port, int(c.Port), unset("port"))
 	take(&o.certFile, c.TLSCertFile, unset("tls-cert-file"))
 	take(&o.keyFile, c.TLSPrivateKeyFile, unset("tls-private-key-file"))
+	take(&o.rotateClient, c.RotateCertificates, unset("rotate-certificates"))
+	take(&o.rotateServing, c.ServerTLSBootstrap, unset("rotate-server-certificates"))
 	take(&o.clientCA, c.Authentication.X509.ClientCAFile, unset("client-ca-file"))
 	take(&o.manifests, c.StaticPodPath, unset("pod-manifest-path"))
 	take(&o.podLogs, c.PodLogsDir, unset("pod-logs-dir"))
@@ -215,6 +217,7 @@ func (o *Options) describe() *kubeletv1beta1.KubeletConfiguration {
 	}
 	o.images.describe(c)
 	c.MemorySwap.SwapBehavior = o.swapBehavior
+	c.RotateCertificates, c.ServerTLSBootstrap = o.rotateClient || o.bootstrap != "", o.rotateServing
 	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = &no, &yes
 	c.Authentication.X509.ClientCAFile = o.clientCA
 	c.Authorization.Mode = kubeletv1beta1.KubeletAuthorizationModeWebhook

@@ -18,6 +18,7 @@ import (
 	"github.com/sampan-io/sampan/services/internal/client"
 	"github.com/sampan-io/sampan/services/internal/component"
 	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
+	"github.com/sampan-io/sampan/services/node-agent/internal/identity"
 	"github.com/sampan-io/sampan/services/node-agent/internal/kubeletconfig"
 	"github.com/sampan-io/sampan/services/node-agent/internal/shutdown"
 )
@@ -34,12 +35,16 @@ type Options struct {
 	rootDir  string
 	runDir   string
 
-	address  string
-	port     int
-	certFile string
-	keyFile  string
-	clientCA string
-	health   struct {
+	address       string
+	port          int
+	certFile      string
+	keyFile       string
+	clientCA      string
+	certDir       string
+	bootstrap     string
+	rotateClient  bool
+	rotateServing bool
+	health        struct {
 		address string
 		port    int
 	}
@@ -163,6 +168,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.addPodFlags(fs)
 	o.addEvictionFlags(fs)
 	o.addReservedFlags(fs)
+	o.addIdentityFlags(fs)
 	o.addRuntimeFlags(fs)
 	o.addFixedFlags(fs)
 }
@@ -265,6 +271,9 @@ func (o *Options) Complete() error {
 		}
 		o.hostname = strings.ToLower(name)
 	}
+	if o.certDir == "" {
+		o.certDir = identity.DefaultDir(o.rootDir)
+	}
 	if o.podLogs == "" {
 		o.podLogs = filepath.Join(o.rootDir, "logs")
 	}
@@ -295,6 +304,8 @@ func (o *Options) checkFixed() error {
 		return errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir go together")
 	case (o.certFile == "") != (o.keyFile == ""):
 		return errors.New("--tls-cert-file and --tls-private-key-file go together")
+	case o.rotateServing && o.certFile != "":
+		return errors.New("--rotate-server-certificates: the certificate of --tls-cert-file is not renewed")
 	case o.proxySilent < 0:
 		return errors.New("--pod-termination-delay: it is negative")
 	case o.logMaxFiles < 2:

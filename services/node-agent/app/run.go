@@ -28,6 +28,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
 	"github.com/sampan-io/sampan/services/node-agent/internal/draining"
 	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
+	"github.com/sampan-io/sampan/services/node-agent/internal/identity"
 	"github.com/sampan-io/sampan/services/node-agent/internal/imagegc"
 	"github.com/sampan-io/sampan/services/node-agent/internal/logs"
 	"github.com/sampan-io/sampan/services/node-agent/internal/metrics"
@@ -76,6 +77,9 @@ type agent struct {
 	services cache.SharedIndexInformer
 	factory  informers.SharedInformerFactory
 	gate     *delegated.Gate
+	// ownClient and ownServing are nil where certificates come from elsewhere.
+	ownClient  *identity.Client
+	ownServing *identity.Serving
 	// machineMemory is in bytes.
 	machineMemory int64
 	synced        chan struct{} // closed when the pods of all sources are known
@@ -173,7 +177,7 @@ func (a *agent) makeRuntime() error {
 // assemble makes the parts and connects them.
 func (a *agent) assemble(ctx context.Context) error {
 	var err error
-	if a.api, _, err = a.client.Clientset("kubelet"); err != nil {
+	if err := a.identify(ctx); err != nil {
 		return err
 	}
 	if a.cri, err = cri.Dial(a.endpoint, a.metrics); err != nil {
@@ -322,7 +326,7 @@ func (a *agent) setPodCIDRs(_ context.Context, cidrs []netip.Prefix) error {
 // start runs everything in group.
 func (a *agent) start(ctx context.Context, group *errgroup.Group) {
 	health := a.healthChecks()
-	group.Go(func() error { return ended(ctx, a.serving().Serve(ctx, a.handler(health))) })
+	group.Go(func() error { return ended(ctx, a.serve(ctx, a.handler(health))) })
 	if a.health.port != 0 {
 		group.Go(func() error { return ended(ctx, a.serveHealth(ctx, health)) })
 	}
@@ -378,5 +382,11 @@ func (a *agent) close() {
 	}
 	if a.cri != nil {
 		_ = a.cri.Close()
+	}
+	if a.ownClient != nil {
+		a.ownClient.Stop()
+	}
+	if a.ownServing != nil {
+		a.ownServing.Stop()
 	}
 }

@@ -19,7 +19,7 @@ func fieldRules() map[string]rule {
 			}
 			return nil
 		},
-		"tlsCertFile": nil, "tlsPrivateKeyFile": nil,
+		"tlsCertFile": nil, "tlsPrivateKeyFile": nil, "rotateCertificates": nil, "serverTLSBootstrap": nil,
 		"authentication": func(c *kubeletv1beta1.KubeletConfiguration) error {
 			if a := c.Authentication.Anonymous.Enabled; a != nil && *a {
 				return errors.New("anonymous access is not supported")

@@ -28,7 +28,7 @@ crashLoopBackOff: {maxContainerRestartPeriod: 30s}
 
 func TestParseRefusesByName(t *testing.T) {
 	for text, want := range map[string]string{
-		"rotateCertificates: true":                     "the field rotateCertificates is not supported",
+		"protectKernelDefaults: true":                  "the field protectKernelDefaults is not supported",
 		"staticPodURL: http://x":                       "the field staticPodURL is not supported",
 		"qosReserved: {memory: 50%}":                   "the field qosReserved is not supported",
 		"topologyManagerPolicy: strict":                "topologyManagerPolicy: only none and best-effort and restricted and single-numa-node is supported",
