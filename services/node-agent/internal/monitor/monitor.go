@@ -56,7 +56,7 @@ func (c Conmon) Create(ctx context.Context, ctr Container, started func(monitor 
 	defer read.Close()
 	cmd := exec.Command(c.Path, c.args(ctr)...)
 	cmd.Dir = ctr.Bundle
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "_OCI_SYNCPIPE=3"}
+	cmd.Env = append(runc.LeanEnv(), "PATH="+os.Getenv("PATH"), "_OCI_SYNCPIPE=3")
 	cmd.ExtraFiles = []*os.File{write}
 	err = cmd.Start()
 	write.Close()

@@ -37,7 +37,7 @@ type CNI struct {
 
 // New checks nothing; Status tells whether pods can be attached.
 func New(cfg Config) *CNI {
-	return &CNI{cfg: cfg, cni: libcni.NewCNIConfigWithCacheDir(cfg.PluginDirs, cfg.CacheDir, nil)}
+	return &CNI{cfg: cfg, cni: libcni.NewCNIConfigWithCacheDir(cfg.PluginDirs, cfg.CacheDir, newLeanExec())}
 }
 
 // PortMapping forwards a port of the host to the pod.
