@@ -259,3 +259,31 @@ func TestUnreachableServiceFails(t *testing.T) {
 	_, err = create(t, s.Client, configMap("x"))
 	assertError(t, err, `no endpoints available for service "nobody"`)
 }
+
+// A condition that costs too much fails, and the webhook's policy decides.
+func TestCostOfMatchConditionsIsBounded(t *testing.T) {
+	s := testserver.Start(t)
+	h := newHook(t, nil)
+	costly := []admissionregistrationv1.MatchCondition{{
+		Name: "costly", Expression: "object.data.all(a, object.data.all(b, object.data.all(c, object.data.all(d, a + b + c + d != 'x'))))",
+	}}
+	validating(t, s.Client, "v", h.Server, configMaps(creating), func(w *admissionregistrationv1.ValidatingWebhook) {
+		w.MatchConditions, w.FailurePolicy = costly, ptr.To(admissionregistrationv1.Ignore)
+	})
+	large := func(name string) *corev1.ConfigMap {
+		cm := configMap(name)
+		for i := range 200 {
+			cm.Data[fmt.Sprintf("key%d", i)] = "value"
+		}
+		return cm
+	}
+	if _, err := create(t, s.Client, large("ignored")); err != nil {
+		t.Errorf("Ignore: %v", err)
+	}
+	validating(t, s.Client, "w", h.Server, configMaps(creating), func(w *admissionregistrationv1.ValidatingWebhook) { w.MatchConditions = costly })
+	_, err := create(t, s.Client, large("refused"))
+	assertError(t, err, "cost")
+	if !apierrors.IsForbidden(err) || len(h.requests()) != 0 {
+		t.Errorf("%v, asked %d times", err, len(h.requests()))
+	}
+}
