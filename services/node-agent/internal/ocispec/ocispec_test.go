@@ -159,3 +159,30 @@ func TestDefaultSeccompFollowsCapabilities(t *testing.T) {
 		t.Error("CAP_SYS_ADMIN does not allow mount and clone3")
 	}
 }
+
+func TestLocalSeccompProfilesThatConfineNothingAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ text, err string }{
+		"empty":   {"", "unexpected end"},
+		"nothing": {"{}", "it is empty: defaultAction is missing"},
+		"half":    {`{"defaultAction": "SCMP_ACT`, "unexpected end"},
+		"whole":   {`{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [{"names": ["read"], "action": "SCMP_ACT_ALLOW"}]}`, ""},
+	} {
+		path := filepath.Join(t.TempDir(), "profile.json")
+		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := container(t)
+		c.Config.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: path}
+		spec, err := ocispec.Build(c)
+		switch {
+		case test.err != "":
+			if err == nil || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%s: %v, want %q", name, err, test.err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case spec.Linux.Seccomp == nil || spec.Linux.Seccomp.DefaultAction != specs.ActErrno:
+			t.Errorf("%s: the profile is %+v", name, spec.Linux.Seccomp)
+		}
+	}
+}
