@@ -83,3 +83,22 @@ func TestContainersAreHeldToTheirHugePages(t *testing.T) {
 		t.Errorf("limits %v", got)
 	}
 }
+
+func TestProcIsMaskedUnlessThePodAsksForAllOfIt(t *testing.T) {
+	unmasked, usual := corev1.UnmaskedProcMount, corev1.DefaultProcMount
+	for _, c := range []struct {
+		kind *corev1.ProcMountType
+		want bool // masked
+	}{{nil, true}, {&usual, true}, {&unmasked, false}} {
+		pod := newPod()
+		pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{ProcMount: c.kind}
+		config, err := newNode(t, "").Container(Container{Pod: pod, Spec: &pod.Spec.Containers[0]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		security := config.GetLinux().GetSecurityContext()
+		if masked := len(security.GetMaskedPaths()) > 0 && len(security.GetReadonlyPaths()) > 0; masked != c.want || (!c.want && len(security.GetMaskedPaths())+len(security.GetReadonlyPaths()) > 0) {
+			t.Errorf("with %v masked are %v, read-only %v", c.kind, security.GetMaskedPaths(), security.GetReadonlyPaths())
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,6 +293,36 @@ func TestPullKeepsToTheHostsFile(t *testing.T) {
 				t.Errorf("asked for %q", paths)
 			}
 		})
+	}
+}
+
+// Each of two layers is sent only when both have been asked for.
+func TestLayersAreFetchedSideBySide(t *testing.T) {
+	img := newImage(t, "one", "two")
+	var asked sync.Map
+	var paths atomic.Int32
+	both := make(chan struct{})
+	host := newRegistry(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") || strings.Contains(r.URL.Path, idOf(t, img)) {
+			return false
+		}
+		if _, again := asked.LoadOrStore(r.URL.Path, true); again {
+			return false
+		}
+		if paths.Add(1) == 2 {
+			close(both)
+		}
+		select {
+		case <-both:
+		case <-r.Context().Done():
+		}
+		return false
+	})
+	push(t, host+"/two:v1", img)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := newStore(t).Pull(ctx, host+"/two:v1", images.Credentials{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
