@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -23,7 +20,7 @@ func benchCustom(ctx context.Context, b *bench) error {
 	}
 	definitions := b.config.Host + "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	defer func() {
-		_ = send(context.WithoutCancel(ctx), client, http.MethodDelete, definitions, "?labelSelector=bench", "")
+		_ = request(context.WithoutCancel(ctx), client, http.MethodDelete, definitions+"?labelSelector=bench", "application/json", "")
 	}()
 	custom, _, err := b.define(ctx, client, definitions, "items")
 	if err != nil {
@@ -164,22 +161,4 @@ func gauge(ctx context.Context, client *http.Client, host, name string) (float64
 		return 0, fmt.Errorf("the server does not tell %s", name)
 	}
 	return metrics[0].GetGauge().GetValue() + metrics[0].GetCounter().GetValue(), nil
-}
-
-// send makes a request and refuses answers that are no success.
-func send(ctx context.Context, client *http.Client, method, url, query, body string) error {
-	request, err := http.NewRequestWithContext(ctx, method, url+query, bytes.NewReader([]byte(body)))
-	if err != nil {
-		return err
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = answer.Body.Close() }()
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode >= http.StatusBadRequest {
-		err = fmt.Errorf("%s: %s", answer.Status, json.RawMessage(text))
-	}
-	return err
 }

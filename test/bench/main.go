@@ -29,8 +29,10 @@ type benchmark struct {
 
 var benchmarks = []benchmark{
 	{"create", benchCreate},
+	{"patch", benchPatch},
 	{"list", benchList},
 	{"watch", benchWatch},
+	{"memory", benchMemory},
 	{"custom", benchCustom},
 	{"pods", benchPods},
 	{"bursts", benchBursts},
