@@ -14,7 +14,7 @@ import (
 )
 
 func (a *agent) summarizer() *usage.Meter {
-	return &usage.Meter{Node: a.hostname, Root: a.rootDir, Cgroups: a.cgroups, Pods: a.workers.States, Runtime: a.cri.RuntimeServiceClient, Images: a.cri.ImageServiceClient, Started: bootTime(), Memory: a.machineMemory, PodDir: a.volumes.PodDir}
+	return &usage.Meter{Node: a.hostname, Root: a.rootDir, Cgroups: a.cgroups, Pods: a.workers.States, Runtime: a.cri.RuntimeServiceClient, Images: a.cri.ImageServiceClient, Started: bootTime(), Memory: a.machineMemory, VolumePath: a.volumes.Path}
 }
 
 // metricsHandlers are the paths of metrics, each with a registry of its own.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/sampan-io/sampan/services/internal/component"
 	"github.com/sampan-io/sampan/services/internal/delegated"
@@ -26,6 +27,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/cgroups"
 	"github.com/sampan-io/sampan/services/node-agent/internal/cri"
 	"github.com/sampan-io/sampan/services/node-agent/internal/criconfig"
+	"github.com/sampan-io/sampan/services/node-agent/internal/csi"
 	"github.com/sampan-io/sampan/services/node-agent/internal/draining"
 	"github.com/sampan-io/sampan/services/node-agent/internal/eviction"
 	"github.com/sampan-io/sampan/services/node-agent/internal/identity"
@@ -35,6 +37,7 @@ import (
 	"github.com/sampan-io/sampan/services/node-agent/internal/network"
 	"github.com/sampan-io/sampan/services/node-agent/internal/node"
 	"github.com/sampan-io/sampan/services/node-agent/internal/objects"
+	"github.com/sampan-io/sampan/services/node-agent/internal/pluginregistration"
 	"github.com/sampan-io/sampan/services/node-agent/internal/podevents"
 	"github.com/sampan-io/sampan/services/node-agent/internal/podresources"
 	"github.com/sampan-io/sampan/services/node-agent/internal/podworker"
@@ -63,6 +66,7 @@ type agent struct {
 	cgroups  qos.Tree
 	objects  *objects.Store
 	volumes  *volumes.Manager
+	csi      *csi.Store
 	tokens   *tokens.Source
 	probes   *probes.Set
 	status   *status.Publisher
@@ -218,8 +222,11 @@ func (a *agent) assemble(ctx context.Context) error {
 		a.volumes.Changed(uid)
 		a.workers.Wake(uid)
 	})
+	a.csi = csi.New(csi.Config{
+		Root: a.rootDir, NodeName: a.hostname, Client: a.api, Secrets: a.objects, Tokens: a.tokens, Node: a.node, Metrics: a.registry, Log: a.log,
+	})
 	a.volumes = volumes.New(volumes.Config{
-		Root: a.rootDir, Objects: a.objects, Claims: a.objects, Bundles: a.objects, Tokens: a.tokens, Allocatable: a.node.Allocatable, Log: a.log,
+		Root: a.rootDir, Objects: a.objects, Claims: a.objects, CSI: a.csi, Bundles: a.objects, Tokens: a.tokens, Allocatable: a.node.Allocatable, Log: a.log,
 		Failed: func(pod *corev1.Pod, volume string, err error) {
 			a.events.Event(pod, nil, true, "FailedMount", fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err))
 		},
@@ -265,8 +272,9 @@ func (a *agent) nodeConfig(machine node.Machine) node.Config {
 		Kept: func(capacity corev1.ResourceList) corev1.ResourceList {
 			return eviction.Kept(a.parsed.thresholds, capacity)
 		},
-		MaxImages:   a.maxImages,
-		UpdateEvery: a.statusEvery, ReportEvery: a.reportEvery, LeaseFor: a.leaseFor,
+		VolumesInUse: func() []corev1.UniqueVolumeName { return a.csi.InUse() },
+		MaxImages:    a.maxImages,
+		UpdateEvery:  a.statusEvery, ReportEvery: a.reportEvery, LeaseFor: a.leaseFor,
 		Machine: machine, Client: a.api, Runtime: runtimeAdapter{a.cri}, PodCIDRs: a.setPodCIDRs, Log: a.log,
 	}
 }
@@ -350,6 +358,11 @@ func (a *agent) start(ctx context.Context, group *errgroup.Group) {
 		return ended(ctx, resources.Run(ctx, filepath.Join(a.rootDir, "pod-resources", "kubelet.sock")))
 	})
 	group.Go(func() error { return ended(ctx, a.imageGC.Run(ctx)) })
+	group.Go(func() error { return ended(ctx, a.csi.Run(ctx, a.synced)) })
+	plugins := &pluginregistration.Watcher{
+		Dir: filepath.Join(a.rootDir, "plugins_registry"), Handlers: map[string]pluginregistration.Handler{registerapi.CSIPlugin: a.csi}, Log: a.log,
+	}
+	group.Go(func() error { return ended(ctx, plugins.Run(ctx)) })
 	sweeper := &orphans{client: a.cri, workers: a.workers, volumes: a.volumes, cgroups: a.cgroups, log: a.log}
 	group.Go(func() error { return ended(ctx, sweeper.run(ctx, a.synced)) })
 }

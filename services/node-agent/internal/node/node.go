@@ -39,11 +39,13 @@ type Config struct {
 	// Devices are what device plugins offer; nil is nothing.
 	Devices func() (capacity, allocatable corev1.ResourceList)
 	// Pressure are the conditions that the node has besides readiness; nil is none.
-	Pressure    func() []corev1.NodeConditionType
-	MaxImages   int           // in the status; below 0 is all
-	UpdateEvery time.Duration // how often the status is made
-	ReportEvery time.Duration // how often it is sent though nothing has changed
-	LeaseFor    time.Duration
+	Pressure func() []corev1.NodeConditionType
+	// VolumesInUse are the volumes that must not be detached; nil is none.
+	VolumesInUse func() []corev1.UniqueVolumeName
+	MaxImages    int           // in the status; below 0 is all
+	UpdateEvery  time.Duration // how often the status is made
+	ReportEvery  time.Duration // how often it is sent though nothing has changed
+	LeaseFor     time.Duration
 
 	Machine Machine
 	Client  kubernetes.Interface
@@ -158,8 +160,10 @@ func (n *Node) desired() *corev1.Node {
 	}
 	maps.Copy(labels, n.cfg.Labels)
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.cfg.Name, Labels: labels},
-		Spec:       corev1.NodeSpec{ProviderID: n.cfg.ProviderID, Taints: n.cfg.Taints},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.cfg.Name, Labels: labels, Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+		},
+		Spec: corev1.NodeSpec{ProviderID: n.cfg.ProviderID, Taints: n.cfg.Taints},
 	}
 }
 

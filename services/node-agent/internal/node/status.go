@@ -92,6 +92,9 @@ func (n *Node) makeStatus(ctx context.Context, base *corev1.Node) corev1.NodeSta
 	if images, err := n.cfg.Runtime.Images(ctx); err == nil {
 		status.Images = listImages(images, n.cfg.MaxImages)
 	}
+	if n.cfg.VolumesInUse != nil {
+		status.VolumesInUse = n.cfg.VolumesInUse()
+	}
 	n.conditions(&status, state, err)
 	return status
 }

@@ -32,8 +32,8 @@ type Meter struct {
 	Images  runtimeapi.ImageServiceClient // may be nil
 	Started time.Time                     // of the machine
 	Memory  int64                         // of the machine, in bytes
-	// PodDir is the directory of a pod, which its volumes are mounted in.
-	PodDir func(uid types.UID) string
+	// VolumePath is where a pod's volume is mounted, "" if it is not.
+	VolumePath func(uid types.UID, volume string) string
 
 	mu   sync.Mutex
 	last map[string]sample // by control group

@@ -1,8 +1,6 @@
 package usage
 
 import (
-	"path/filepath"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -51,15 +49,10 @@ func (m *Meter) volumes(pod *corev1.Pod) []stats.VolumeStats {
 
 // volumePath is where a volume is mounted, "" if it is not.
 func (m *Meter) volumePath(pod *corev1.Pod, name string) string {
-	if m.PodDir == nil {
+	if m.VolumePath == nil {
 		return ""
 	}
-	for _, pattern := range []string{filepath.Join("*", name, "mount"), filepath.Join("*", name)} { // CSI volumes have a directory around theirs
-		if found, err := filepath.Glob(filepath.Join(m.PodDir(pod.UID), "volumes", pattern)); err == nil && len(found) > 0 {
-			return found[0]
-		}
-	}
-	return ""
+	return m.VolumePath(pod.UID, name)
 }
 
 // fileSystem measures the one that path is on; nil if it cannot.

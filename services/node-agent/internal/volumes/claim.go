@@ -51,6 +51,7 @@ func (k claimKind) setUp(ctx context.Context, r *request) (result, error) {
 	if volume.Spec.VolumeMode != nil && *volume.Spec.VolumeMode == corev1.PersistentVolumeBlock {
 		return result{}, fmt.Errorf("persistent volume %s is a block device, which this node cannot give to containers", volume.Name)
 	}
+	r.claim = claim
 	for _, kind := range k.kinds {
 		if kind.owns(volume) {
 			made, err := kind.setUp(ctx, r, volume)
@@ -59,7 +60,7 @@ func (k claimKind) setUp(ctx context.Context, r *request) (result, error) {
 			return made, err
 		}
 	}
-	return result{}, fmt.Errorf("persistent volume %s is of a kind that is not supported by this node; it has host paths and local volumes", volume.Name)
+	return result{}, fmt.Errorf("persistent volume %s is of a kind that is not supported by this node; it has host paths, local volumes and CSI drivers", volume.Name)
 }
 
 // claimOf is the bound claim of the request's volume.
@@ -117,13 +118,7 @@ func (persistentLocal) setUp(_ context.Context, r *request, volume *corev1.Persi
 	if !info.IsDir() {
 		return result{}, fmt.Errorf("local volume %s: %s is not a directory; disks must be formatted and mounted by the node's operator", volume.Name, path)
 	}
-	if matches := r.pod.Spec.SecurityContext; matches != nil && matches.FSGroupChangePolicy != nil && *matches.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch && ownedByGroup(info, fsGroup(r.pod)) {
-		return result{path: path}, nil
-	}
-	if err := own(path, fsGroup(r.pod), false); err != nil {
-		return result{}, err
-	}
-	return result{path: path}, nil
+	return result{path: path}, giveToGroup(r.pod, path)
 }
 
 // ownedByGroup says whether a folder belongs to the group already, for those who

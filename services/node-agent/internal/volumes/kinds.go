@@ -2,7 +2,7 @@ package volumes
 
 // persistentKinds are the kinds of persistent volumes.
 func persistentKinds() []persistentKind {
-	return []persistentKind{persistentHostPath{}, persistentLocal{}}
+	return []persistentKind{persistentHostPath{}, persistentLocal{}, persistentCSI{}}
 }
 
 // kinds are all that this node has; each is in a file of its own.
@@ -15,6 +15,7 @@ func kinds() []kind {
 		downwardAPIKind{},
 		projectedKind{},
 		imageKind{},
+		csiKind{},
 		claimKind{persistentKinds()},
 	}
 }

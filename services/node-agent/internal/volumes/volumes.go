@@ -43,6 +43,7 @@ type Config struct {
 	Objects env.Objects
 	Tokens  Tokens
 	Claims  Claims
+	CSI     CSI
 	// Bundles are the cluster's trust anchors; nil has none.
 	Bundles TrustBundles
 	// Allocatable is what the node can give, for resource references.
@@ -90,6 +91,7 @@ type request struct {
 	volume *corev1.Volume
 	dir    string // where the volume's content goes
 	podIPs []string
+	claim  *corev1.PersistentVolumeClaim // of a persistent volume
 }
 
 type result struct {
@@ -124,6 +126,19 @@ type podVolumes struct {
 // PodDir is the directory of a pod.
 func (m *Manager) PodDir(uid types.UID) string {
 	return filepath.Join(m.cfg.Root, "pods", string(uid))
+}
+
+// Path is where a volume of a pod is on the host, "" while it is not mounted.
+func (m *Manager) Path(uid types.UID, volume string) string {
+	m.mu.Lock()
+	p, known := m.pods[uid]
+	m.mu.Unlock()
+	if !known {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mounted[volume].path
 }
 
 // EmptyDir is where a pod's emptyDir volume lies.
@@ -346,12 +361,15 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 		}
 	}
 	dir := m.PodDir(uid)
-	for _, sub := range []string{"volume-subpaths", "volumes"} {
-		if err := removeTree(filepath.Join(dir, sub)); err != nil {
+	if err := removeTree(filepath.Join(dir, "volume-subpaths")); err != nil {
+		return err
+	}
+	if m.cfg.CSI != nil { // a driver unmounts what it has mounted
+		if err := m.cfg.CSI.Unmount(ctx, uid); err != nil {
 			return err
 		}
 	}
-	return nil
+	return removeTree(filepath.Join(dir, "volumes"))
 }
 
 // Remove takes down everything of the pod and its directory.
