@@ -3,9 +3,12 @@ package controllers
 
 import (
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controller"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/attachdetach"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/deployment"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/endpoints"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/endpointslice"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/ephemeralvolume"
+	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/expand"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/garbagecollector"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/namespace"
 	"github.com/sampan-io/sampan/services/controller-manager/internal/controllers/nodeipam"
@@ -40,6 +43,9 @@ func All() []controller.Definition {
 		garbagecollector.Definition(),
 		podgc.Definition(),
 		persistentvolume.Definition(),
+		attachdetach.Definition(),
+		ephemeralvolume.Definition(),
+		expand.Definition(),
 		pvcprotection.Definition(),
 		pvprotection.Definition(),
 		vacprotection.Definition(),
