@@ -165,7 +165,7 @@ func (w *Watcher) sockets(notify *fsnotify.Watcher) (map[string]identity, error)
 func (w *Watcher) follow(agent, ctx context.Context, path string) {
 	pause := firstRetry
 	for {
-		info, err := w.register(ctx, path)
+		info, err := w.register(agent, ctx, path)
 		if err == nil {
 			<-ctx.Done()
 			if agent.Err() != nil {
@@ -189,7 +189,7 @@ func (w *Watcher) follow(agent, ctx context.Context, path string) {
 	}
 }
 
-func (w *Watcher) register(ctx context.Context, path string) (*registerapi.PluginInfo, error) {
+func (w *Watcher) register(agent, ctx context.Context, path string) (*registerapi.PluginInfo, error) {
 	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
@@ -210,7 +210,9 @@ func (w *Watcher) register(ctx context.Context, path string) (*registerapi.Plugi
 	if _, err := ask(ctx, func(ctx context.Context) (*registerapi.RegistrationStatusResponse, error) {
 		return client.NotifyRegistrationStatus(ctx, status)
 	}); err != nil && refused == nil {
-		w.Handlers[info.GetType()].Deregister(context.WithoutCancel(ctx), info.GetName())
+		if agent.Err() == nil {
+			w.Handlers[info.GetType()].Deregister(context.WithoutCancel(ctx), info.GetName())
+		}
 		return nil, fmt.Errorf("telling %s that it is registered: %w", info.GetName(), err)
 	}
 	return info, refused
