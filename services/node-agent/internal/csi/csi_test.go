@@ -223,6 +223,9 @@ func TestDriverIsMadeKnown(t *testing.T) {
 	if known, err = f.api.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{}); err != nil || len(known.Spec.Drivers) != 0 {
 		t.Errorf("after it has gone the CSINode has %+v, %v", known.Spec.Drivers, err)
 	}
+	if node, err = f.api.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{}); err != nil || node.Labels["topology.example.com/rack"] != "r1" || len(node.Annotations) != 0 {
+		t.Errorf("after it has gone the node has %v and %v, %v", node.Annotations, node.Labels, err)
+	}
 	if err := s.Register(t.Context(), driverName, f.socket, []string{"0.3.0"}); err == nil {
 		t.Error("a driver of version 0.3 is taken")
 	}

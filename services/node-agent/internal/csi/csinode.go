@@ -79,7 +79,10 @@ func (s *Store) markNode(ctx context.Context, labels map[string]string, change f
 	if !changed {
 		return nil
 	}
-	meta := map[string]any{"labels": labels, "annotations": map[string]any{nodeIDs: nil}}
+	meta := map[string]any{"annotations": map[string]any{nodeIDs: nil}}
+	if len(labels) > 0 { // null would take all labels away
+		meta["labels"] = labels
+	}
 	if len(ids) > 0 {
 		text, err := json.Marshal(ids)
 		if err != nil {
