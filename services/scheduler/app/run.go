@@ -117,13 +117,14 @@ func (o *Options) assemble(api kubernetes.Interface, registry prometheus.Registe
 	services, sets := core.Services(), e.informers.Apps().V1().ReplicaSets()
 	budgets := e.informers.Policy().V1().PodDisruptionBudgets()
 	claims, volumes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), e.informers.Storage().V1().StorageClasses()
+	csiNodes, capacities, drivers := e.informers.Storage().V1().CSINodes(), e.informers.Storage().V1().CSIStorageCapacities(), e.informers.Storage().V1().CSIDrivers()
 	held := scheduler.NewWaiting()
 	handle := framework.Handle{
 		Waiting:   held,
 		Binder:    e.reporter,
 		Evictor:   report.Evictor{Reporter: e.reporter, PodDisruptionBudgets: budgets.Lister()},
 		Workloads: feed.Workloads{Services: services.Lister(), ReplicaSets: sets.Lister()},
-		Volumes:   feed.Volumes{Client: api, Claims: claims.Lister(), Listed: volumes.Lister(), Classes: classes.Lister(), Nodes: core.Nodes().Lister()},
+		Volumes:   feed.Volumes{Client: api, Claims: claims.Lister(), Listed: volumes.Lister(), Classes: classes.Lister(), Nodes: core.Nodes().Lister(), Storage: csiNodes.Lister(), Free: capacities.Lister(), Drivers: drivers.Lister()},
 	}
 	profiles, err := o.config.Build(handle)
 	if err != nil {
@@ -149,6 +150,7 @@ func (o *Options) assemble(api kubernetes.Interface, registry prometheus.Registe
 	}{
 		{core.Nodes().Informer(), source.Nodes()}, {core.Namespaces().Informer(), source.Namespaces()}, {core.Pods().Informer(), source.Pods()},
 		{claims.Informer(), source.Storage()}, {volumes.Informer(), source.Storage()}, {classes.Informer(), source.Storage()},
+		{csiNodes.Informer(), source.Storage()}, {capacities.Informer(), source.Storage()}, {drivers.Informer(), source.Storage()},
 	} {
 		registration, err := watched.informer.AddEventHandler(watched.handler)
 		if err != nil {

@@ -24,6 +24,9 @@ type Volumes struct {
 	Listed  corelisters.PersistentVolumeLister
 	Classes storagelisters.StorageClassLister
 	Nodes   corelisters.NodeLister
+	Storage storagelisters.CSINodeLister
+	Free    storagelisters.CSIStorageCapacityLister
+	Drivers storagelisters.CSIDriverLister
 }
 
 // Claim is the claim of that name, or nil.
@@ -39,6 +42,27 @@ func (v Volumes) Class(name string) *storagev1.StorageClass { return found(v.Cla
 
 // Node is the node of that name, or nil.
 func (v Volumes) Node(name string) *corev1.Node { return found(v.Nodes.Get(name)) }
+
+// CSINode is what CSI drivers say of the node, or nil.
+func (v Volumes) CSINode(node string) *storagev1.CSINode { return found(v.Storage.Get(node)) }
+
+// CSIDriver is the driver of that name, or nil.
+func (v Volumes) CSIDriver(name string) *storagev1.CSIDriver { return found(v.Drivers.Get(name)) }
+
+// Capacities are those of a class.
+func (v Volumes) Capacities(class string) []*storagev1.CSIStorageCapacity {
+	all, err := v.Free.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	var of []*storagev1.CSIStorageCapacity
+	for _, capacity := range all {
+		if capacity.StorageClassName == class {
+			of = append(of, capacity)
+		}
+	}
+	return of
+}
 
 func found[T any](object *T, err error) *T {
 	if err != nil {

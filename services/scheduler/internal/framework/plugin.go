@@ -196,6 +196,10 @@ type Volumes interface {
 	OfClass(class string) []*corev1.PersistentVolume
 	Class(name string) *storagev1.StorageClass
 	Node(name string) *corev1.Node
+	CSINode(node string) *storagev1.CSINode
+	// Capacities are what the provisioner of a class can still make, by topology.
+	Capacities(class string) []*storagev1.CSIStorageCapacity
+	CSIDriver(name string) *storagev1.CSIDriver
 	// Assign gives the claim a volume, or has one made on the node if it is nil.
 	Assign(ctx context.Context, claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume, node string) error
 }

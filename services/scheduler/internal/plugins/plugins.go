@@ -33,6 +33,8 @@ func All() []Definition {
 		{"NodeAffinity", 2, newNodeAffinity},
 		{"NodePorts", 0, newNodePorts},
 		{"NodeResourcesFit", 1, newNodeResourcesFit},
+		{"VolumeRestrictions", 0, newVolumeRestrictions},
+		{"NodeVolumeLimits", 0, newNodeVolumeLimits},
 		{"VolumeBinding", 0, newVolumeBinding},
 		{"PodTopologySpread", 2, newPodTopologySpread},
 		{"InterPodAffinity", 2, newInterPodAffinity},

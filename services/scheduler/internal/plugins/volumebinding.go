@@ -163,6 +163,9 @@ func (p *volumeBinding) match(waits []*corev1.PersistentVolumeClaim, node *corev
 		if best == nil && !provisionable(p.class(claim), node) {
 			return nil, refusal(volumeBindingName, framework.Unschedulable, "node(s) didn't find available persistent volumes to bind")
 		}
+		if best == nil && !p.enough(p.class(claim), claim, node) {
+			return nil, refusal(volumeBindingName, framework.Unschedulable, "node(s) did not have enough free storage")
+		}
 		if best != nil {
 			taken[best.Name] = true
 		}
@@ -215,6 +218,27 @@ func provisionable(class *storagev1.StorageClass, node *corev1.Node) bool {
 	}
 	return len(class.AllowedTopologies) == 0 || slices.ContainsFunc(class.AllowedTopologies, func(term corev1.TopologySelectorTerm) bool {
 		return within(term, node)
+	})
+}
+
+// enough says whether a class's provisioner has the room for a claim on the node.
+// Only drivers that publish their capacity are judged.
+func (p *volumeBinding) enough(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim, node *corev1.Node) bool {
+	driver := p.volumes.CSIDriver(class.Provisioner)
+	if driver == nil || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
+		return true
+	}
+	size := storageOf(claim.Spec.Resources.Requests)
+	return slices.ContainsFunc(p.volumes.Capacities(class.Name), func(capacity *storagev1.CSIStorageCapacity) bool {
+		limit := capacity.Capacity
+		if capacity.MaximumVolumeSize != nil {
+			limit = capacity.MaximumVolumeSize
+		}
+		if limit == nil || limit.Cmp(*size) < 0 || capacity.NodeTopology == nil {
+			return false
+		}
+		selector, err := metav1.LabelSelectorAsSelector(capacity.NodeTopology)
+		return err == nil && selector.Matches(labels.Set(node.Labels))
 	})
 }
 
