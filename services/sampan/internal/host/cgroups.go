@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sampan-io/sampan/services/sampan/internal/cluster"
 )
@@ -68,12 +71,24 @@ func RemoveCgroups() error {
 		})
 		problems = append(problems, err)
 		for i := len(dirs) - 1; i >= 0; i-- { // children come after their parents
-			if err := os.Remove(dirs[i]); ignoreGone(err) != nil {
+			if err := removeCgroup(dirs[i]); ignoreGone(err) != nil {
 				problems = append(problems, fmt.Errorf("removing cgroup: %w", err))
 			}
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// removeCgroup waits a moment for a group whose last process has been killed and is
+// still ending.
+func removeCgroup(dir string) error {
+	const pause, patience = 20 * time.Millisecond, 5 * time.Second
+	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
+		err := os.Remove(dir)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func ignoreGone(err error) error {
