@@ -457,8 +457,9 @@ func (s *site) destroy() {
 	if s.t.Failed() {
 		s.t.Logf("the agent's log:\n%s", s.log())
 	}
-	for _, controller := range []string{"cpu", "memory", "pids", "cpuacct", "devices", "freezer", "blkio", "cpuset", "hugetlb", "net_cls", "net_prio", "perf_event", "systemd", "misc", "rdma"} {
-		removeGroups(filepath.Join("/sys/fs/cgroup", controller, s.cgroup))
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*" + s.cgroup) // the pattern is fine
+	for _, group := range append(groups, "/sys/fs/cgroup"+s.cgroup) {
+		removeGroups(group)
 	}
 	_ = unix.Unmount(s.ns, unix.MNT_DETACH)
 	_ = os.RemoveAll(s.run)
