@@ -263,7 +263,7 @@ func TestMountRefusesOtherKindsByName(t *testing.T) {
 	m := newManager(t, &fakeObjects{}, func(_ string, err error) { told <- err })
 	for name, source := range map[string]corev1.VolumeSource{
 		"nfs":     {NFS: &corev1.NFSVolumeSource{}},
-		"csi":     {CSI: &corev1.CSIVolumeSource{}},
+		"iscsi":   {ISCSI: &corev1.ISCSIVolumeSource{}},
 		"gitRepo": {GitRepo: &corev1.GitRepoVolumeSource{}},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
