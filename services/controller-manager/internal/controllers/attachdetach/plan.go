@@ -148,6 +148,17 @@ func (c *Controller) detach(ctx context.Context, p plan) (waits bool, err error)
 			delete(c.unwanted, name)
 		}
 	}
+	if len(goes) > 0 && p.node != nil {
+		// What the watch has shown may be older than the node's last word.
+		node, err := c.client.CoreV1().Nodes().Get(ctx, p.node.Name, metav1.GetOptions{})
+		if err != nil {
+			return true, fmt.Errorf("reading the volumes that node %s uses: %w", p.node.Name, err)
+		}
+		p.node = node
+		found := len(goes)
+		goes = slices.DeleteFunc(goes, func(a *storagev1.VolumeAttachment) bool { return !c.mayDetach(p.node, a) })
+		waits = waits || len(goes) < found
+	}
 	if err := c.writeAttached(ctx, p, goes); err != nil {
 		return waits, err
 	}
