@@ -182,3 +182,34 @@ func TestKilledAgentMountsNothingTwiceAndLeaksNothing(t *testing.T) {
 	}
 	cluster.MustKubectl(t, "-n", namespace, "delete", "pvc", "data")
 }
+
+func TestDriverThatHangsStallsNoOtherPod(t *testing.T) {
+	const driver = "hung.e2e.example.com"
+	d := startDriver(t, driver)
+	release := d.hang()
+	defer release()
+	namespace := newNamespace(t)
+	newClaim(t, namespace, "data", driver)
+	onFirst := map[string]string{corev1.LabelHostname: "node-1"}
+	waits := usesClaim(newPod("waits", "sleep 3600"), "data")
+	waits.Spec.NodeSelector = onFirst
+	mustCreatePod(t, namespace, waits)
+	testenv.Eventually(t, 60*time.Second, "the volume is being mounted", func(context.Context) error {
+		if staged, err := filepath.Glob(filepath.Join(cluster.Dir, "nodes", "*", "plugins/kubernetes.io/csi", driver, "*")); err != nil || len(staged) == 0 {
+			return fmt.Errorf("nothing is staged, %v", err)
+		}
+		return nil
+	})
+	other := newPod("other", "sleep 3600")
+	other.Spec.NodeSelector = onFirst
+	mustCreatePod(t, namespace, other)
+	awaitReady(t, namespace, "other")
+	cluster.MustKubectl(t, "-n", namespace, "delete", "pod", "other")
+	if pod, err := cluster.Client.CoreV1().Pods(namespace).Get(t.Context(), "waits", metav1.GetOptions{}); err != nil || pod.Status.Phase != corev1.PodPending {
+		t.Errorf("the pod whose volume hangs is %s, %v", pod.Status.Phase, err)
+	}
+	release()
+	awaitReady(t, namespace, "waits")
+	cluster.MustKubectl(t, "-n", namespace, "delete", "pod/waits", "pvc/data")
+	awaitNothingOf(t, driver)
+}

@@ -29,6 +29,37 @@ type csiDriver struct {
 
 	mu       sync.Mutex
 	expanded map[string]int64 // bytes, by volume
+	hung     chan struct{}    // publishing hangs until it is closed; nil never hangs
+}
+
+// hang lets the driver answer no publishing until the answer is called.
+func (d *csiDriver) hang() (release func()) {
+	hung := make(chan struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hung = hung
+	return sync.OnceFunc(func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.hung = nil
+		close(hung)
+	})
+}
+
+// answers waits while the driver hangs.
+func (d *csiDriver) answers(ctx context.Context) error {
+	d.mu.Lock()
+	hung := d.hung
+	d.mu.Unlock()
+	if hung == nil {
+		return nil
+	}
+	select {
+	case <-hung:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // csiNode is the driver on one node.
@@ -138,7 +169,10 @@ func (n *csiNode) NodeUnstageVolume(_ context.Context, r *csipb.NodeUnstageVolum
 	return &csipb.NodeUnstageVolumeResponse{}, unbind(r.GetStagingTargetPath())
 }
 
-func (n *csiNode) NodePublishVolume(_ context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+func (n *csiNode) NodePublishVolume(ctx context.Context, r *csipb.NodePublishVolumeRequest) (*csipb.NodePublishVolumeResponse, error) {
+	if err := n.answers(ctx); err != nil {
+		return nil, err
+	}
 	from := r.GetStagingTargetPath()
 	if r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] == "true" {
 		from = filepath.Join(n.dir, r.GetVolumeId())
