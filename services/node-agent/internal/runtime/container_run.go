@@ -114,8 +114,9 @@ func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.D
 	}
 	if timeout > 0 && record.Phase == running {
 		deadline := time.Now().Add(timeout)
-		s.awaitProgram(ctx, record, deadline)
-		err := record.Init.Signal(stopSignal(record.StopSignal))
+		signal := stopSignal(record.StopSignal)
+		s.awaitProgram(ctx, record, signal, deadline)
+		err := record.Init.Signal(signal)
 		if err != nil && !errors.Is(err, monitor.ErrGone) {
 			return fmt.Errorf("stopping container %s: %w", c.id, err)
 		}
@@ -129,27 +130,51 @@ func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.D
 	return s.kill(ctx, c)
 }
 
-// awaitProgram waits until the container's program has taken the place of runc in a
-// process that was just started: a signal before that is lost, for the kernel keeps those
-// without a handler from the first process of a PID namespace.
-func (s *Server) awaitProgram(ctx context.Context, record *containerRecord, deadline time.Time) {
+// awaitProgram waits, in a process that was just started, until the container's program
+// has taken the place of runc and handles the signal. Before that the signal would be
+// lost: the kernel keeps those without a handler from the first process of a PID
+// namespace, and a program takes a moment until it has set its own.
+func (s *Server) awaitProgram(ctx context.Context, record *containerRecord, signal unix.Signal, deadline time.Time) {
 	const pause, patience = 2 * time.Millisecond, 2 * time.Second
-	began := time.Unix(0, record.StartedAt)
-	if time.Since(began) > patience {
-		return
-	}
-	if end := began.Add(patience); end.Before(deadline) {
+	if end := time.Unix(0, record.StartedAt).Add(patience); end.Before(deadline) {
 		deadline = end
 	}
 	name := filepath.Base(s.runcOf(record.Handler).Path)
-	for time.Now().Before(deadline) && ctx.Err() == nil {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", record.Init.PID))
-		args := strings.SplitN(string(line), "\x00", 3)
-		if err != nil || len(args) < 2 || filepath.Base(args[0]) != name || args[1] != "init" {
-			return
-		}
+	for time.Now().Before(deadline) && ctx.Err() == nil && !listens(record.Init.PID, name, signal) {
 		time.Sleep(pause)
 	}
+}
+
+// listens says whether a signal to a container's first process has an effect. Starter is
+// the name of the program that becomes the container's.
+func listens(pid int, starter string, signal unix.Signal) bool {
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	line, err := os.ReadFile(proc + "cmdline")
+	if err != nil {
+		return true // it is gone
+	}
+	if args := strings.SplitN(string(line), "\x00", 3); len(line) == 0 || len(args) > 1 && filepath.Base(args[0]) == starter && args[1] == "init" {
+		return false // or amid the change
+	}
+	status, err := os.ReadFile(proc + "status")
+	if err != nil {
+		return true
+	}
+	first, caught := false, uint64(0)
+	for text := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(text, ":")
+		fields := strings.Fields(value)
+		if len(fields) == 0 {
+			continue
+		}
+		switch key {
+		case "NSpid":
+			first = fields[len(fields)-1] == "1"
+		case "SigCgt":
+			caught, _ = strconv.ParseUint(fields[0], 16, 64) // 0 is what it is without one
+		}
+	}
+	return !first || caught&(1<<(uint(signal)-1)) != 0
 }
 
 func waitDone(ctx context.Context, c *container, timeout time.Duration) bool {
