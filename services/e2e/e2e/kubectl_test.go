@@ -96,7 +96,7 @@ func newSession(t *testing.T) *session {
 	if s.files, err = filepath.Abs("testdata/kubectl"); err != nil {
 		t.Fatal(err)
 	}
-	s.env = append(os.Environ(), "PATH="+cluster.Bin+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig, "HOME="+s.dir, "FILES="+s.files, "NAMESPACE="+s.namespace, "KUBE_EDITOR=sed -i "+edits)
+	s.env = append(os.Environ(), "PATH="+cluster.Bin+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig, "HOME="+s.dir, "LC_ALL=C", "FILES="+s.files, "NAMESPACE="+s.namespace, "KUBE_EDITOR=sed -i "+edits)
 	return s
 }
 
