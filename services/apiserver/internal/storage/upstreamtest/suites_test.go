@@ -27,7 +27,7 @@ import (
 //
 //   - RunTestList without what it expects of requests to etcd (watchCacheEnabled
 //     is false there): upstream's caches and these ask etcd at different times.
-//   - RunTestListResourceVersionMatch, RunTestGuaranteedUpdate,
+//   - RunTestListResourceVersionMatch,
 //     RunTestGuaranteedUpdateChecksStoredData, RunTestTransformationFailure,
 //     RunTestWatchError, RunTestGetListWithErrorAggregation,
 //     RunTestGetListWithoutErrorAggregation, RunTestWatchWithUnsafeDelete,
@@ -35,7 +35,7 @@ import (
 //     RunTestDeleteWithConflictAndMissingExpectedTransformOrDecodeError and
 //     RunTestDeleteWithSuggestionAndMissingExpectedTransformOrDecodeError change
 //     the encryption under a running store: upstream's own cache runs none of the
-//     first seven either. Here a value is read once, when it is committed, and one
+//     first six either. Here a value is read once, when it is committed, and one
 //     that cannot be read ends the process instead of being served as an error.
 //
 // backend makes an empty store.
